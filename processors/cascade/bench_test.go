@@ -70,7 +70,7 @@ func BenchmarkCheckIsLeftOut(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				r := newRound(c)
-				switch c.interest(t, &k.fanOuts) {
+				switch interestIn(t, &k.fanOuts) {
 				case checkNothing:
 				case checkOnce:
 					r.addPage(t.Page)

@@ -2,7 +2,6 @@ package cascade
 
 import (
 	"context"
-	"slices"
 	"sync/atomic"
 
 	"github.com/millrace/millrace/feed"
@@ -98,7 +97,7 @@ func (k *Checker) Process(ctx context.Context, b *processors.Batch) error {
 	var pages []*processors.Part
 	for i := range b.Parts {
 		p := &b.Parts[i]
-		switch k.c.interest(p.Transaction, &k.fanOuts) {
+		switch interestIn(p.Transaction, &k.fanOuts) {
 		case checkNothing:
 		case checkOnce:
 			pages = append(pages, p)
@@ -138,20 +137,21 @@ const (
 	checkEach
 )
 
-// interest tells what the transaction can have done to this cascade's copies. A page of
-// another pipeline names the only fields that it may have set, so most need no look.
-func (c *Cascade) interest(t *feed.Transaction, own *feed.Producer) interest {
+// interestIn tells what the transaction can have done to this cascade's copies. What rules make
+// of a page is in the page's transaction, beside what the page names: a total that an aggregate
+// creates may be an item with copies, and the fields that it sets may be matched on.
+func interestIn(t *feed.Transaction, own *feed.Producer) interest {
 	switch {
 	case t.Page == nil || t.Effect == nil:
 		return checkEach
+	case t.Effect.Producer.Pipeline != own.Pipeline || t.Effect.Producer.Generation != own.Generation:
+		return checkEach
+	case len(t.Folds) > 0:
+		return checkEach
 	case store.CopyAction(t.Page.Action) == store.CopyDelete:
 		return checkNothing
-	case t.Effect.Producer.Pipeline == own.Pipeline && t.Effect.Producer.Generation == own.Generation:
-		return checkOnce
-	case slices.ContainsFunc(t.Page.Paths, c.touchesTarget):
-		return checkEach
 	}
-	return checkNothing
+	return checkOnce
 }
 
 // addChange takes one changed item into the round, unless it needs no check.
@@ -181,7 +181,7 @@ func (k *Checker) needsCheck(p *processors.Part, ch *feed.Change) bool {
 // cascade's own fan-out set the copies of one source, and the item may have others.
 func (k *Checker) Supersedes(p *processors.Part, i int) bool {
 	ch := &p.Changes[i]
-	return ch.After == nil || k.c.interest(p.Transaction, &k.fanOuts) == checkEach && k.needsCheck(p, ch)
+	return ch.After == nil || interestIn(p.Transaction, &k.fanOuts) == checkEach && k.needsCheck(p, ch)
 }
 
 // checkAndRepair compares what the round has collected, repairs what differs, and returns

@@ -347,7 +347,6 @@ func TestCompareWithATombstone(t *testing.T) {
 }
 
 func TestInterest(t *testing.T) {
-	c := compile(t, tagged)
 	own := feed.Producer{Pipeline: "category-names", Generation: 1, Source: "target:aaaaaaaa/0"}
 	page := func(pipeline string, generation uint32, action store.CopyAction, paths ...string) *feed.Transaction {
 		return &feed.Transaction{
@@ -355,21 +354,22 @@ func TestInterest(t *testing.T) {
 			Page:   &feed.Page{Action: uint8(action), Paths: paths},
 		}
 	}
+	folded := page("category-names", 1, store.CopySet, "/tags/*/name")
+	folded.Folds = []feed.Fold{{Pipeline: "totals", Generation: 1}}
 	for name, tc := range map[string]struct {
 		t    *feed.Transaction
 		want interest
 	}{
-		"a client's write":                  {&feed.Transaction{}, checkEach},
-		"a repair":                          {&feed.Transaction{Effect: &feed.Effect{Producer: own}}, checkEach},
-		"its own page":                      {page("category-names", 1, store.CopySet, "/tags/*/name"), checkOnce},
-		"a page of an earlier generation":   {page("category-names", 0, store.CopySet, "/tags/*/name"), checkEach},
-		"another's page elsewhere":          {page("x", 1, store.CopySet, "/categoryName"), checkNothing},
-		"another's page on what is matched": {page("x", 1, store.CopySet, "/tags/*/id"), checkEach},
-		"another's page on the array":       {page("x", 1, store.CopyClear, "/tags"), checkEach},
-		"another's page inside an element":  {page("x", 1, store.CopySet, "/tags/*/colour"), checkNothing},
-		"a page that deletes":               {page("x", 1, store.CopyDelete, ""), checkNothing},
+		"a client's write":                {&feed.Transaction{}, checkEach},
+		"a repair":                        {&feed.Transaction{Effect: &feed.Effect{Producer: own}}, checkEach},
+		"its own page":                    {page("category-names", 1, store.CopySet, "/tags/*/name"), checkOnce},
+		"a page of an earlier generation": {page("category-names", 0, store.CopySet, "/tags/*/name"), checkEach},
+		"another's page":                  {page("x", 1, store.CopySet, "/categoryName"), checkEach},
+		"its own page that deletes":       {page("category-names", 1, store.CopyDelete, ""), checkNothing},
+		"another's page that deletes":     {page("x", 1, store.CopyDelete, ""), checkEach},
+		"its own page, and an aggregate":  {folded, checkEach},
 	} {
-		if got := c.interest(tc.t, &own); got != tc.want {
+		if got := interestIn(tc.t, &own); got != tc.want {
 			t.Errorf("%s: %d, want %d", name, got, tc.want)
 		}
 	}

@@ -20,18 +20,25 @@ func TestSupersedesOfAChecker(t *testing.T) {
 	page := func(pipeline string, paths ...string) feed.Transaction {
 		return feed.Transaction{Effect: &feed.Effect{Producer: feed.Producer{Pipeline: pipeline, Generation: 1}}, Page: &feed.Page{Paths: paths}}
 	}
+	// What an aggregate makes of a page is in the page's transaction.
+	folded := page("category-names", "/categoryName")
+	folded.Folds = []feed.Fold{{Pipeline: "totals", Generation: 1}}
 	for name, c := range map[string]struct {
 		t    feed.Transaction
 		ch   feed.Change
 		want bool
 	}{
-		"it is made again":           {feed.Transaction{}, feed.Change{Op: feed.OpCreate, After: []byte(body)}, true},
-		"it is replaced":             {feed.Transaction{}, feed.Change{Op: feed.OpReplace, Before: []byte(body), After: []byte(body)}, true},
-		"a copy is patched":          {feed.Transaction{}, feed.Change{Op: feed.OpReplace, Undo: undo("/categoryName"), After: []byte(body)}, true},
-		"another field is patched":   {feed.Transaction{}, feed.Change{Op: feed.OpReplace, Undo: undo("/price"), After: []byte(body)}, false},
-		"it goes":                    {feed.Transaction{}, feed.Change{Op: feed.OpDelete, Before: []byte(body)}, true},
-		"a page of its own cascade":  {page("category-names", "/categoryName"), feed.Change{Op: feed.OpReplace, Undo: undo("/categoryName"), After: []byte(body)}, false},
-		"a page of another pipeline": {page("x", "/price"), feed.Change{Op: feed.OpReplace, Undo: undo("/price"), After: []byte(body)}, false},
+		"it is made again":                 {feed.Transaction{}, feed.Change{Op: feed.OpCreate, After: []byte(body)}, true},
+		"it is replaced":                   {feed.Transaction{}, feed.Change{Op: feed.OpReplace, Before: []byte(body), After: []byte(body)}, true},
+		"a copy is patched":                {feed.Transaction{}, feed.Change{Op: feed.OpReplace, Undo: undo("/categoryName"), After: []byte(body)}, true},
+		"another field is patched":         {feed.Transaction{}, feed.Change{Op: feed.OpReplace, Undo: undo("/price"), After: []byte(body)}, false},
+		"it goes":                          {feed.Transaction{}, feed.Change{Op: feed.OpDelete, Before: []byte(body)}, true},
+		"a page of its own cascade":        {page("category-names", "/categoryName"), feed.Change{Op: feed.OpReplace, Undo: undo("/categoryName"), After: []byte(body)}, false},
+		"a page of another pipeline":       {page("x", "/price"), feed.Change{Op: feed.OpReplace, Undo: undo("/price"), After: []byte(body)}, false},
+		"what an aggregate makes of it":    {folded, feed.Change{Op: feed.OpCreate, After: []byte(body)}, true},
+		"and of a page of another":         {page("x", "/price"), feed.Change{Op: feed.OpCreate, After: []byte(body)}, true},
+		"a field that it sets there":       {page("x", "/price"), feed.Change{Op: feed.OpReplace, Undo: undo("/categoryId"), After: []byte(body)}, true},
+		"a field that means nothing there": {folded, feed.Change{Op: feed.OpReplace, Undo: undo("/count"), After: []byte(body)}, false},
 	} {
 		c.t.Changes = []feed.Change{c.ch}
 		if got := k.Supersedes(&processors.Part{Commit: &feed.Commit{LSN: 7}, Transaction: &c.t, Changes: c.t.Changes}, 0); got != c.want {
