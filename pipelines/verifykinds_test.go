@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/integration/storetest"
+	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/pipelines/verify"
 
@@ -523,8 +524,18 @@ func TestVerifyAsksForNoRowsOfBefore(t *testing.T) {
 	m.put(t, "sale", martOrder(1, 1, 77), martOrder(1, 8, 5)) // and with them the customer's count
 	m.idle(t)
 	check("changed", 3, 0)
+	// Whatever the rows of before are, they are not asked for; a backfill of all items makes them.
+	m.plantItem(t, "sale", "c2", "o2-1", `"total":12.5`, `"total":13.5`)
+	check("planted before it began", 3, 0)
+	if _, err := m.registry.Backfill(t.Context(), "default", "late", registry.BackfillScope{}, leases.DefaultBucket); err != nil {
+		t.Fatal(err)
+	}
+	m.idle(t)
+	check("backfilled", 17, 0)
+	m.plantItem(t, "sale", "c2", "o2-1", `"total":13.5`, `"total":14.5`)
+	check("planted since", 17, 1)
 	m.plantItem(t, "sale", "c1", "o1-8", `"total":5.5`, `"total":6.5`)
-	check("planted", 3, 1)
+	check("planted", 17, 2)
 }
 
 // TestVerifyKnowsTheWrongSink verifies, and repairs, where the files of a projection

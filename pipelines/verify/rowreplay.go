@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/processors/project"
 	"github.com/millrace/millrace/store"
 )
@@ -64,7 +63,7 @@ func (j *rowJudge) newRowReplay(sources []string) *rowReplay {
 		if partition := j.partitionOf(source); r.logs[partition] == nil {
 			r.logs[partition] = &replayedLog{
 				history: j.check.run.history(j.check.p.Source, partition),
-				from:    registry.PositionOf(j.check.p.Record.From, partition.Number).LSN,
+				from:    j.check.p.beganAt(partition).LSN,
 			}
 		}
 	}
@@ -189,7 +188,7 @@ func (j *rowJudge) needsReplay(d *rowDifference) bool {
 	if d.Surplus && !j.check.p.dropsExpired() {
 		return true
 	}
-	return !d.Surplus && !registry.PositionOf(j.check.p.Record.From, j.partitionOf(d.Source).Number).IsZero()
+	return !d.Surplus && !j.check.p.beganAt(j.partitionOf(d.Source)).IsZero()
 }
 
 // replayed returns those of found that the log does not explain.

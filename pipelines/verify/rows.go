@@ -202,7 +202,7 @@ func (c *rowCheck) addItems(ctx context.Context) error {
 
 // addPages takes the rows of what the pages of a source partition hold.
 func (c *rowCheck) addPages(ctx context.Context, h *history) error {
-	from := registry.PositionOf(c.p.Record.From, h.partition.Number)
+	from := c.p.beganAt(h.partition)
 	// Pages leave out items whose time to live has passed, while their rows are
 	// there until the log tells that they went. Only the log knows both. Where it has
 	// lost its beginning, pages tell of the items that are there; rows of others are
@@ -366,6 +366,16 @@ func (c *rowCheck) changed(h *history, e *event) ([]rowSum, error) {
 	sums.item(e.Key, e.ID, before, -1)
 	sums.item(e.Key, e.ID, e.After, 1)
 	return sums.joined(), nil
+}
+
+// beganAt returns behind which position of a source partition all changes are in the rows. Where a
+// backfill went through all items since, and none has expired, that is the beginning.
+func (p *Verified) beganAt(partition feed.Partition) feed.Position {
+	r := &p.Record
+	if r.Backfills > 0 && r.BackfillScope == (registry.BackfillScope{}) && p.Source.Info().Spec.TTL == 0 {
+		return feed.Position{}
+	}
+	return registry.PositionOf(r.From, partition.Number)
 }
 
 // dropsExpired says whether the rows of expired items go.
