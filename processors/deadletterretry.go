@@ -163,7 +163,7 @@ func (r *run) retryParked(ctx context.Context) error {
 		return nil // the next term looks again
 	}
 	for i := range asked {
-		if err := r.retryAsked(ctx, &asked[i]); err != nil {
+		if err := r.retryAsked(ctx, &asked[i], true); err != nil {
 			return err
 		}
 	}
@@ -171,8 +171,9 @@ func (r *run) retryParked(ctx context.Context) error {
 }
 
 // retryAsked tries a dead letter again. A failure is written to the dead letter; it never ends
-// the term, unless the lease is lost.
-func (r *run) retryAsked(ctx context.Context, l *DeadLetter) error {
+// the term, unless the lease is lost. Where early is true nothing was read in this term: a
+// projection's sink may be ahead of it, and what is refused for that stays asked for.
+func (r *run) retryAsked(ctx context.Context, l *DeadLetter, early bool) error {
 	bounded, progress, end := withPatience(ctx, retryMax)
 	defer end()
 	defer r.beat()()
@@ -197,7 +198,7 @@ func (r *run) retryAsked(ctx context.Context, l *DeadLetter) error {
 	case FailureOf(ctx, err) == Fenced:
 		CountFenced(ctx, r.Resource)
 		return errors.Join(ErrFenced, err)
-	case ctx.Err() != nil:
+	case ctx.Err() != nil, early && FailureOf(ctx, err) == Unavailable:
 		return nil
 	default:
 		r.term.Logger.WarnContext(ctx, "a dead letter was tried again without success", slog.String("item", l.Item), slog.Any("error", err))
@@ -243,8 +244,8 @@ func (r *run) finishRetry(ctx context.Context, l *DeadLetter) error {
 	// retry of its own: other targets may lack it.
 	if l.Target == "" {
 		r.forgetParked(l)
-		if !r.saveNow(ctx) {
-			return errors.New("the checkpoint was not written")
+		if err := r.saveNow(ctx); err != nil {
+			return fmt.Errorf("write the checkpoint: %w", err)
 		}
 	}
 	if ctx.Err() != nil {

@@ -113,7 +113,7 @@ func (r *run) loop(ctx context.Context) error {
 	defer ticker.Stop()
 	save := time.NewTimer(time.Hour)
 	defer save.Stop()
-	defer r.awaitSave()
+	defer func() { _ = r.awaitSave() }() // what was not written is done again
 	rested := time.NewTimer(time.Hour)
 	defer rested.Stop()
 	if err := r.retryParked(ctx); err != nil {
@@ -142,7 +142,7 @@ func (r *run) loop(ctx context.Context) error {
 		case <-save.C:
 			r.saveCheckpoint(ctx)
 		case l := <-r.retries:
-			err = r.retryAsked(ctx, l)
+			err = r.retryAsked(ctx, l, false)
 		case result := <-r.saves:
 			r.checkpointSaved(result)
 		case <-ticker.C:
@@ -376,11 +376,17 @@ func (r *run) parkChange(ctx context.Context, b *Batch, at feed.Position, change
 	// Before anything behind it is processed: an aggregate's targets note then what they are owed,
 	// and whoever comes after a crash takes that for known. The checkpoint alone says that it is
 	// still to be done.
-	for !r.saveNow(ctx) {
+	for {
+		err := r.saveNow(ctx)
+		if err == nil {
+			break
+		}
 		if r.tooLarge != nil {
 			return r.tooLarge
 		}
-		if err := pauses.Wait(ctx, nil); err != nil {
+		r.term.Logger.WarnContext(ctx, "the checkpoint was not written, and nothing is processed before it is; trying again", slog.Any("error", err))
+		r.heartbeat()
+		if err := pauses.Wait(ctx, err); err != nil {
 			return err
 		}
 	}

@@ -144,21 +144,23 @@ func (r *run) noteSaved(err error) bool {
 	return false
 }
 
-// awaitSave waits for the checkpoint that is being written.
-func (r *run) awaitSave() {
-	if r.saving != nil {
-		r.noteSaved(<-r.saves)
+// awaitSave waits for the checkpoint that is being written, and returns its error.
+func (r *run) awaitSave() error {
+	if r.saving == nil {
+		return nil
 	}
+	err := <-r.saves
+	r.noteSaved(err)
+	return err
 }
 
-// saveNow writes a checkpoint that says all that is known now, and waits until it is durable; false
-// if it may not be. Only the loop may call it.
-func (r *run) saveNow(ctx context.Context) bool {
-	r.awaitSave() // of an older one
+// saveNow writes a checkpoint that says all that is known now, and waits until it is durable. After an
+// error it may not be. Only the loop may call it.
+func (r *run) saveNow(ctx context.Context) error {
+	_ = r.awaitSave() // of an older one, whatever became of it
 	r.markDirty()
 	r.saveCheckpoint(ctx)
-	r.awaitSave()
-	return r.dirty.IsZero()
+	return r.awaitSave()
 }
 
 // saveLast writes what the term leaves behind. It runs when ctx has ended and
