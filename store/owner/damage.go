@@ -30,7 +30,6 @@ type DamagedError struct {
 	heals  func(context.Context) bool // whether it has, beside what the log shows; nil: that is all
 	need   feed.LSN                   // where the log must end at least to be whole
 	read   feed.Stretch               // cannot be read though the stream lists it; zero if there is none
-	blind  bool                       // how far the log reached is not known
 }
 
 func (e *DamagedError) Error() string {
@@ -61,7 +60,6 @@ func (p *Partition) damaged(shape *feed.Shape, format string, args ...any) *Dama
 // again after the server's next start.
 func (p *Partition) lacksStream() *DamagedError {
 	e := p.damaged(nil, "its stream is gone")
-	e.blind = true
 	e.Heal = "See first what the NATS server's log says: a server that cannot read a stream's files starts without it, and has it again when it can. " + e.Heal
 	return e
 }
@@ -215,11 +213,6 @@ func (p *Partition) openReadOnly(damage *DamagedError) (readable bool, err error
 		} else {
 			damage.unreadable()
 		}
-	}
-	// Without a log to compare with, only the leases tell whether another owner has come and gone
-	// since, whose commits the engine lacks: each has an epoch.
-	if damage.blind && !p.cfg.Alone && p.state.Load() == nil && p.lease.Epoch() > state.Epoch+1 {
-		damage.unreadable()
 	}
 	damage.need = max(damage.need, state.Applied, p.engine.Found().Applied)
 	if damage.Unreadable || state.Applied == 0 {

@@ -44,24 +44,6 @@ func TestI2_AnEngineBehindItsLogAnswersNothing(t *testing.T) {
 	}
 }
 
-// TestI2_AnEngineWithoutALogAnswersForTheLastOwner: where the stream is gone, an engine answers if nobody can have owned
-// the partition since.
-func TestI2_AnEngineWithoutALogAnswersForTheLastOwner(t *testing.T) {
-	w := newWorld(t, byA)
-	n := w.termOfFive()
-	for _, readable := range []bool{true, false} { // each term has an epoch more than the one before
-		p, _ := w.nextTerm(n.engine)
-		if got, err := p.openReadOnly(p.lacksStream()); got != readable || err != nil {
-			t.Errorf("epoch %d: readable %v, %v", w.epoch, got, err)
-		}
-	}
-	p, _ := w.nextTerm(n.engine)
-	p.cfg.Alone = true
-	if readable, err := p.openReadOnly(p.lacksStream()); !readable || err != nil {
-		t.Errorf("a node that is alone answers nothing, %v", err)
-	}
-}
-
 // TestI1_APartitionOpenedForReadsTakesNoWrites: its log may be found damaged and whole again meanwhile, but the
 // partition has not taken it over.
 func TestI1_APartitionOpenedForReadsTakesNoWrites(t *testing.T) {

@@ -90,9 +90,7 @@ func (p *Partition) showApplied(a *applier) {
 // belongs to another log, or to another history of this one, is rebuilt.
 func (p *Partition) attach(ctx context.Context, want feed.LogID) (*applier, error) {
 	if p.feed.ID() != want {
-		damage := p.damaged(nil, "its stream is log %s, the catalog names log %s: the stream was made anew", p.feed.ID(), want)
-		damage.blind = true
-		return nil, damage
+		return nil, p.damaged(nil, "its stream is log %s, the catalog names log %s: the stream was made anew", p.feed.ID(), want)
 	}
 	state, err := p.engine.State()
 	if err != nil {
