@@ -37,8 +37,9 @@ A projection that keeps the rows of items that have expired, and whose source's 
 trimmed, cannot make these rows anew: --discard-expired says to begin without them.
 
 With --to now a cascade or projection leaves out what it has not done yet. A projection
-into a container does not: wherever but to the beginning it goes back, it goes once through
-all items too, since the container forgets the rows that wait for a key.
+into a container leaves out what it has yet to remove, and no more: wherever but to the
+beginning it goes back, it goes once through all items too, since the container forgets the
+rows that wait for a key.
 
 With --dry-run it tells what it would do, and does nothing.`,
 		Example: "  millrace rewind category-names --to beginning",

@@ -81,6 +81,9 @@ const bodyStart = 64 << 10
 // reserved in x.bodies until the answer begins, or the exchange ends.
 func (x *exchange) readBody(limit int64) error {
 	if limit == 0 || x.r.Body == nil {
+		if x.r.ContentLength == 0 {
+			x.endBodyTime()
+		}
 		return nil
 	}
 	tooLarge := refuse(http.StatusRequestEntityTooLarge, "the body has more than the %d bytes that are allowed", limit)
@@ -105,9 +108,7 @@ func (x *exchange) readBody(limit int64) error {
 			return tooLarge
 		case errors.Is(err, io.EOF):
 			x.body, x.whole = body, true
-			// The server reads on, to learn whether the client has gone, and would take the end of
-			// BodyTimeout for that. From here on RequestTimeout counts.
-			_ = http.NewResponseController(x.w).SetReadDeadline(time.Time{}) // tests have no connection
+			x.endBodyTime()
 			return nil
 		case err != nil:
 			return refuse(http.StatusRequestTimeout, "the body did not come whole and in time: %v", err)
@@ -115,6 +116,12 @@ func (x *exchange) readBody(limit int64) error {
 			body = append(body, 0)[:len(body)]
 		}
 	}
+}
+
+// endBodyTime ends what BodyTimeout bounds: all of the request has come, and RequestTimeout counts. The
+// server reads on, to learn whether the client has gone, and would take the end of that time for it.
+func (x *exchange) endBodyTime() {
+	_ = http.NewResponseController(x.w).SetReadDeadline(time.Time{}) // tests have no connection
 }
 
 // releaseBody forgets the body and gives back its bytes.
