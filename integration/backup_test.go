@@ -121,6 +121,7 @@ func TestBackup_KilledAtAnyMomentGoesOn(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), millrace(t), "backup", "verify", place).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	verifiesNothing(t, place)
 	want := mustRun(t, server, "export", "things")
 	node.kill()
 
@@ -173,4 +174,21 @@ func sortedLines(text string) []string {
 	all := strings.Split(strings.TrimSpace(text), "\n")
 	slices.Sort(all)
 	return all
+}
+
+// verifiesNothing asks that a place whose backups are gone is no good news: the objects of
+// its logs are whole, and there is nothing to restore.
+func verifiesNothing(t *testing.T, place string) {
+	t.Helper()
+	backups := filepath.Join(place, "backups")
+	if err := os.Rename(backups, backups+".away"); err != nil {
+		t.Fatal(err)
+	}
+	out, errs, exit := command(t, "", nil, "backup", "verify", place)
+	if exit != 1 || !strings.Contains(out, "there is nothing to restore") {
+		t.Errorf("exit %d of a place without backups\n%s%s", exit, out, errs)
+	}
+	if err := os.Rename(backups+".away", backups); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -327,6 +327,8 @@ func TestCLI_ExitCodesAndWhatToDoNext(t *testing.T) {
 		want string
 	}{
 		"an unknown verb":            {[]string{"aply"}, 2, `unknown command "aply"`},
+		"an unknown verb of a verb":  {[]string{"backup", "creat", "x"}, 2, "usage: millrace backup"},
+		"another one":                {[]string{"keys", "rotat", "primary"}, 2, "usage: millrace keys"},
 		"an unknown flag":            {[]string{"get", "pipelines", "--al"}, 2, "see millrace get --help"},
 		"too few arguments":          {[]string{"describe", "container"}, 2, "usage: millrace describe container|pipeline NAME"},
 		"a file that is no flag":     {[]string{"apply", broken}, 2, "takes no argument and got \"" + broken + "\"; is it a file? Then: --file " + broken},

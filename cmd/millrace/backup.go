@@ -211,8 +211,8 @@ func newBackupVerify(a *app) *cobra.Command {
 checksum, the chain of the commits in it, and the digests of snapshots anew. It needs no
 server.
 
-It exits with 0 if all is whole, 1 if something is damaged or gone, 2 if it could not
-look. Where a store still has what is damaged, remove the object and create a backup:
+It exits with 0 if all is whole, 1 if something is damaged or gone or there is no backup
+that is complete, 2 if it could not look. Where a store still has what is damaged, remove the object and create a backup:
 that sends it again.`,
 		Example: "  millrace backup verify /mnt/backup/shop",
 		Args:    cobra.ExactArgs(1),
@@ -231,7 +231,7 @@ that sends it again.`,
 				return err
 			}
 			// The report has named all that is damaged; the error only sets the exit code.
-			if len(report.Damaged) > 0 {
+			if len(report.Damaged) > 0 || len(report.Backups) == 0 {
 				return &badNews{errTold}
 			}
 			return nil
@@ -254,6 +254,8 @@ func printVerified(w io.Writer, r *backup.Report) error {
 	verdict := "all is whole"
 	if n := len(r.Damaged); n > 0 {
 		verdict = format.Plural(n, "object is damaged or gone", "objects are damaged or gone")
+	} else if len(r.Backups) == 0 {
+		verdict = "there is nothing to restore"
 	}
 	_, err := fmt.Fprintf(w, "%s, %s, %s read: %s\n", format.Plural(len(r.Backups), "backup", "backups"),
 		format.Plural(r.Objects, "object", "objects"), megabytes(int64(r.Bytes)), verdict)

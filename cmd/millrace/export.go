@@ -33,7 +33,8 @@ standard output or to a file; a file whose name ends in .gz is gzipped. Each
 physical partition is read in order while writes go on: an item that is written
 meanwhile may be in the file as it was before or as it is after.
 
-What export writes, import takes.`,
+A file has its name only once all items are in it: until then they are in
+FILE.PID.partial, and an earlier FILE stays as it is. What export writes, import takes.`,
 		Example: `  millrace export product --file product.ndjson.gz
   MILLRACE_KEY=… millrace export product --endpoint https://shop:8081 --ca ca.pem`,
 		Args: cobra.ExactArgs(1),
@@ -54,11 +55,11 @@ What export writes, import takes.`,
 }
 
 func (a *app) export(ctx context.Context, ct itemReader, file string) (err error) {
-	out, closeOut, err := a.exportTo(file)
+	out, err := a.exportTo(file)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, closeOut()) }()
+	defer func() { err = out.finish(err) }()
 	// For the progress alone. It is as of now, and writes go on.
 	total, err := ct.Count(ctx)
 	if err != nil {
@@ -80,6 +81,9 @@ func (a *app) export(ctx context.Context, ct itemReader, file string) (err error
 	if err != nil {
 		return err
 	}
+	if err := out.finish(nil); err != nil {
+		return err
+	}
 	if file != "" {
 		bar.done()
 		fmt.Fprintf(a.err, "%s of %s written to %s\n", format.Plural(written, "item", "items"), containerName(ct), file)
@@ -87,22 +91,67 @@ func (a *app) export(ctx context.Context, ct itemReader, file string) (err error
 	return nil
 }
 
-// exportTo opens what is written to, and returns how to finish it.
-func (a *app) exportTo(file string) (io.Writer, func() error, error) {
+// exported is what an export writes to: standard output, or a file that has its name only
+// when all is in it. A part of an export looks like a whole one, gzipped too, and stands for
+// all items where it is imported.
+type exported struct {
+	io.Writer
+	steps    []func() error // that end it, from the outermost writer
+	partial  string         // its name meanwhile; "" if it has no other
+	name     string
+	finished bool
+}
+
+// exportTo opens what is written to.
+func (a *app) exportTo(file string) (*exported, error) {
 	if file == "" {
 		out := bufio.NewWriterSize(a.out, 256<<10)
-		return out, out.Flush, nil
+		return &exported{Writer: out, steps: []func() error{out.Flush}}, nil
 	}
-	f, err := os.Create(file)
+	e := &exported{name: file}
+	target := file
+	// What is there and no file, such as a pipe, is written to as it is, and has no disk.
+	info, err := os.Stat(file)
+	regular := err != nil || info.Mode().IsRegular()
+	if regular {
+		e.partial = fmt.Sprintf("%s.%d.partial", file, os.Getpid())
+		target = e.partial
+	}
+	f, err := os.OpenFile(target, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	out := bufio.NewWriterSize(f, 256<<10)
-	if !strings.HasSuffix(file, ".gz") {
-		return out, func() error { return errors.Join(out.Flush(), f.Sync(), f.Close()) }, nil
+	e.Writer, e.steps = out, []func() error{out.Flush}
+	if strings.HasSuffix(file, ".gz") {
+		zip := gzip.NewWriter(out)
+		e.Writer, e.steps = zip, []func() error{zip.Close, out.Flush}
 	}
-	zip := gzip.NewWriter(out)
-	return zip, func() error { return errors.Join(zip.Close(), out.Flush(), f.Sync(), f.Close()) }, nil
+	if regular {
+		e.steps = append(e.steps, f.Sync)
+	}
+	e.steps = append(e.steps, f.Close)
+	return e, nil
+}
+
+// finish writes what is buffered and gives the file its name, or removes it if the export
+// has failed. A second call does nothing.
+func (e *exported) finish(failed error) error {
+	if e.finished {
+		return failed
+	}
+	e.finished = true
+	err := failed
+	for _, step := range e.steps {
+		err = errors.Join(err, step())
+	}
+	switch {
+	case e.partial == "":
+		return err
+	case err != nil:
+		return errors.Join(fmt.Errorf("%w; nothing was written to %s", err, e.name), os.Remove(e.partial))
+	}
+	return os.Rename(e.partial, e.name)
 }
 
 // writeLine writes one item in one line. White space between its tokens may be

@@ -155,6 +155,11 @@ func (a *app) importFile(ctx context.Context, ct container, file string, f *impo
 		return nil, err
 	}
 	defer func() { _ = in.Close() }() // only read
+	interrupt := func(error) {}
+	if p, ok := in.(*io.PipeReader); ok {
+		interrupt = func(err error) { _ = p.CloseWithError(err) } // never fails
+		defer context.AfterFunc(ctx, func() { interrupt(context.Cause(ctx)) })()
+	}
 	began := time.Now()
 	counted := &countingReader{r: in}
 	r, err := ingest.NewReader(counted)
@@ -170,6 +175,8 @@ func (a *app) importFile(ctx context.Context, ct container, file string, f *impo
 	cfg := ingest.Config{
 		Writers: f.writers,
 		Write:   ct.Upsert,
+
+		Interrupt: interrupt,
 		Rejected: func(rejection ingest.Rejection) {
 			if shownSoFar++; shownSoFar <= f.show {
 				fmt.Fprintf(a.err, "%s:%d: rejected: %s\n", report.Input, rejection.Line, rejection.Reason)
@@ -229,7 +236,7 @@ func (a *app) openInput(ct container, file, stateFile string) (in io.ReadCloser,
 			state, stale, err = ingest.LoadState(stateFile, "standard input", target)
 			a.warnStale(stale, stateFile)
 		}
-		return io.NopCloser(a.in), 0, state, stateFile, err
+		return pump(a.in), 0, state, stateFile, err
 	}
 	if stateFile == "" {
 		stateFile = file + ".import"
@@ -262,6 +269,17 @@ func (a *app) openInput(ct container, file, stateFile string) (in io.ReadCloser,
 		stateFile = "" // a small file on a read-only disk is imported from its beginning
 	}
 	return f, info.Size(), state, stateFile, nil
+}
+
+// pump makes a reader of standard input that can be closed while a read of it waits, which
+// standard input itself cannot.
+func pump(in io.Reader) *io.PipeReader {
+	out, to := io.Pipe()
+	go func() {
+		_, err := io.Copy(to, in)
+		_ = to.CloseWithError(err) // never fails; nil is io.EOF
+	}()
+	return out
 }
 
 func (a *app) warnStale(stale bool, stateFile string) {

@@ -112,8 +112,13 @@ Try it:  millrace demo`,
 // for them; --wait is for what the command itself needs of NATS.
 const flagSettle = "settle"
 
-// checkArgs makes wrong arguments a usage error.
+// checkArgs makes wrong arguments a usage error, and so does a verb that a command does not
+// have: cobra prints help for both and calls that a success.
 func checkArgs(v *cobra.Command) {
+	if v.HasSubCommands() && !v.Runnable() {
+		v.Args = cobra.NoArgs
+		v.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	}
 	check := v.Args
 	if check == nil {
 		check = takesNone

@@ -181,7 +181,7 @@ func (a *app) printReady(n *node.Node, cfg *configs.Config, roles node.Roles, to
 	v["dir"] = dir
 	server := n.ServerURL()
 	if server == "" {
-		server = cfg.Server
+		server = node.Redacted(cfg.Server)
 	}
 	v["server"] = server
 	if url := n.URL(); url != "" {

@@ -313,3 +313,58 @@ func FuzzReader(f *testing.F) {
 		}
 	})
 }
+
+// TestRun_ARefusalOfTheWriterEndsIt: what is refused for another reason than the item would be
+// refused with each, and the records behind it must not count as finished.
+func TestRun_ARefusalOfTheWriterEndsIt(t *testing.T) {
+	for _, refusal := range []*store.Error{
+		store.Refuse(store.StatusForbidden, "these credentials may only read"),
+		store.Refuse(store.StatusNotFound, "the container was deleted"),
+	} {
+		k := &kept{fail: func(int, string) error { return refusal }}
+		state := &ingest.State{}
+		err := ingest.Run(t.Context(), reader(t, lines(100)), state, ingest.Config{Write: k.write, Writers: 1})
+		if !errors.Is(err, refusal) || state.Done != 0 || state.Rejected != 0 {
+			t.Errorf("%s: error %v, state %+v", refusal, err, state)
+		}
+	}
+}
+
+// TestRun_EndsThoughTheInputWaits: an input that is open and silent keeps back neither the error
+// of a writer nor the end of the context.
+func TestRun_EndsThoughTheInputWaits(t *testing.T) {
+	broken := errors.New("the wire is cut")
+	for name, c := range map[string]struct {
+		fail error
+		want error
+	}{
+		"a writer fails":   {broken, broken},
+		"the context ends": {nil, context.Canceled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in, to := io.Pipe()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			written := make(chan struct{})
+			go func() {
+				_, _ = io.WriteString(to, lines(1)+" \n") // NewReader waits for what follows a line's end
+				<-written
+				if c.fail == nil {
+					cancel()
+				}
+			}()
+			r, err := ingest.NewReader(in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var once sync.Once
+			err = ingest.Run(ctx, r, &ingest.State{}, ingest.Config{
+				Write:     func(context.Context, []byte) error { once.Do(func() { close(written) }); return c.fail },
+				Interrupt: func(err error) { _ = in.CloseWithError(err) },
+			})
+			if !errors.Is(err, c.want) {
+				t.Errorf("error %v, want %v", err, c.want)
+			}
+		})
+	}
+}

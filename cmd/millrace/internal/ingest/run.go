@@ -43,6 +43,9 @@ type Config struct {
 	// Rejected is called with each rejection, in no order, by one goroutine at a
 	// time. May be nil.
 	Rejected func(Rejection)
+	// Interrupt is called when Run stops before the end of the input, with the reason. Afterwards
+	// a read of the input that waits for more returns. May be nil: then Run may wait for it.
+	Interrupt func(error)
 	// Progress is called with the number of records that are finished, by one
 	// goroutine at a time. It must not block. May be nil.
 	Progress func(done int64)
@@ -68,6 +71,9 @@ func Run(ctx context.Context, r *Reader, state *State, cfg Config) error {
 	}
 	var unread error // why the file could not be read to its end; what was read is written
 	g, ctx := errgroup.WithContext(ctx)
+	if cfg.Interrupt != nil {
+		defer context.AfterFunc(ctx, func() { cfg.Interrupt(context.Cause(ctx)) })()
+	}
 	queues := make([]chan Record, cfg.Writers)
 	for i := range queues {
 		queues[i] = make(chan Record, queueMax)
@@ -220,16 +226,22 @@ func transient(err error) bool {
 	return false
 }
 
-// rejection returns why an item was refused for good, "" if it was not.
+// rejection returns why an item was refused for good, "" if it was not. What is refused for
+// another reason than the item, such as a missing right, would be refused with each: it ends
+// the import, which goes on from there once it is mended.
 func rejection(err error) string {
 	if b, ok := errors.AsType[*notAnItem](err); ok {
 		return b.Error()
 	}
 	refusal, ok := errors.AsType[*store.Error](err)
-	if !ok || transient(err) || refusal.Status >= store.StatusInternal {
+	if !ok || transient(err) {
 		return ""
 	}
-	return refusal.Error()
+	switch refusal.Status { //nolint:exhaustive // the others are not about the item
+	case store.StatusBadRequest, store.StatusConflict, store.StatusPreconditionFailed, store.StatusTooLarge:
+		return refusal.Error()
+	}
+	return ""
 }
 
 // noteFinished notes that a record was written, or rejected for a reason. The state counts
