@@ -1,12 +1,14 @@
 package pgsink_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/processors/project"
 	"github.com/millrace/millrace/processors/project/pgsink"
 )
@@ -91,4 +93,43 @@ func deadlocks(t *testing.T, s *pgsink.Sink, dsn string) string {
 	for len(backends(t.Context(), t, dsn)) > 0 && !t.Failed() { // each look is a connection
 	}
 	return query(t, dsn, "select deadlocks from pg_stat_database where datname = current_database()")[0]
+}
+
+// Whoever drops a row gives its key to a row that became pending while it waited for a lock,
+// whatever isolation the database's transactions have by default.
+func TestRowThatBecamePendingMeanwhileIsPromoted(t *testing.T) {
+	t.Parallel()
+	dsn := newDatabase(t)
+	exec(t, dsn, `do $$ begin execute format('alter database %I set default_transaction_isolation = %L', current_database(), 'repeatable read'); end $$`)
+	s, schema := newSink(t), orders(t, 1)
+	first, second := open(t, s, schema, 0, 1), open(t, newSink(t), schema, 1, 1) // of two workers
+	held, waiting := order("s", "a", "ann", 1), order("t", "a", "ben", 2)
+	write(t, first, project.Batch{UpTo: at(1), Put: []project.Row{held}})
+
+	lock := connect(t, dsn)
+	defer func() { _ = lock.Close(context.Background()) }()
+	tx, err := lock.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `select from millrace_positions where producer like '%/0' for update`); err != nil {
+		t.Fatal(err)
+	}
+	dropped := make(chan error, 1)
+	go func() {
+		_, err := first.Write(t.Context(), &project.Batch{After: at(1), UpTo: at(2), Drop: []project.Row{gone(held)}})
+		dropped <- err
+	}()
+	poll.Until(t, func() error {
+		waits := query(t, dsn, `select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`)
+		return poll.Unless(len(waits) > 0, "the drop does not wait for the position")
+	})
+	write(t, second, project.Batch{UpTo: at(1), Put: []project.Row{waiting}})
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-dropped; err != nil {
+		t.Fatal(err)
+	}
+	wantRows(t, s, schema, waiting)
 }

@@ -39,7 +39,7 @@ func (s *Sink) Open(ctx context.Context, schema *project.Schema, t project.Term)
 
 // open begins the term if the tables are as the schema wants them.
 func (w *writer) open(ctx context.Context, k *conn) (ready bool, err error) {
-	if _, err := simpleQuery(ctx, k, w.s.begin(w.schema.Pipeline, shared)); err != nil {
+	if _, err := simpleQuery(ctx, k, w.s.beginWriter(w.schema.Pipeline, shared)); err != nil {
 		return false, err
 	}
 	c, err := w.s.readCatalogue(ctx, k, w.schema.Pipeline)

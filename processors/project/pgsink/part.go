@@ -57,7 +57,7 @@ func (w *writer) splitByTable(b *project.Batch) []*tablePart {
 		// The projection knows conflicts alone. What PostgreSQL refused of the same place is
 		// over with it, for the item says something else there now.
 		source := sourceText(b.Accept[i].Source)
-		p.accept = append(p.accept, conflictID(source, b.Accept[i].Element), refusalID(source, b.Accept[i].Element))
+		p.accept = append(p.accept, conflictID(source, b.Accept[i].Element), formerRefusalID(source, b.Accept[i].Element))
 	}
 	some := parts[:0]
 	for _, p := range parts {

@@ -35,8 +35,13 @@ type reject struct {
 // conflictID identifies what cannot be at the place in an item.
 func conflictID(source, element string) id { return digest('r', source, element) }
 
-// refusalID identifies what PostgreSQL did not take of the place in an item.
-func refusalID(source, element string) id { return digest('p', source, element) }
+// refusalID identifies the row of an item with a key that PostgreSQL did not take, or holds on
+// to: by its key, because its place in the item may be another's by now. It is over once the
+// row is put or dropped.
+func refusalID(source, key string) id { return digest('d', source, key) }
+
+// formerRefusalID is the same of earlier releases: by the place in the item.
+func formerRefusalID(source, element string) id { return digest('p', source, element) }
 
 // pendingID identifies the pending row of an item with a key.
 func pendingID(source, key string) id { return digest('k', source, key) }
@@ -91,10 +96,10 @@ func pendingOf(target *tableTarget, r *project.Row, holder string) reject {
 
 // refusedOf makes the reject of a row that PostgreSQL did not take.
 func refusedOf(target *tableTarget, r *project.Row, why *answer) reject {
-	source := sourceText(r.Source)
+	source, key := sourceText(r.Source), keyText(r.Key)
 	made := reject{
-		id: refusalID(source, r.Element), kind: kindRefused, source: source, element: r.Element,
-		reason: printable(refusal(why)), key: keyText(r.Key),
+		id: refusalID(source, key), kind: kindRefused, source: source, element: r.Element,
+		reason: printable(refusal(why)), key: key,
 	}
 	if r.Values != nil {
 		made.row = target.AppendRow(nil, r.Values)

@@ -13,37 +13,44 @@ import (
 	"github.com/millrace/millrace/feed"
 )
 
-// How many results the statements of begin and of termQuery have.
+// How many results the statements of beginWriter and of termQuery have.
 const (
 	preludeResults = 3
 	termResults    = 2
 )
 
-// begin begins a transaction of a writer, which shares the pipeline's lock or has it to
+// begin is how every transaction begins, whatever the defaults of the server, the database, the
+// role or the DSN are:
+//
+//	read committed       Whoever waited for a lock must see what its holder has written:
+//	                     a row that was made pending meanwhile.
+//	synchronous_commit   What is committed must be on disk: the pipeline's checkpoint rests
+//	                     on it, and what is noted of a generation.
+const begin = "begin isolation level read committed; select set_config('synchronous_commit', case current_setting('synchronous_commit') " +
+	"when 'off' then 'on' else current_setting('synchronous_commit') end, true), "
+
+// beginWriter begins a transaction of a writer, which shares the pipeline's lock or has it to
 // itself:
 //
 //	enable_seqscan ... off   Rows are found by key. PostgreSQL would plan to read a table
 //	                         whole that was small when its statistics were made.
-//	synchronous_commit       What is committed must be on disk, whatever the server's
-//	                         default is, since the pipeline's checkpoint rests on it.
 //	lock_timeout             As long as a Write may take for the pipeline's lock, which
 //	                         comes first: whoever has it alone may have a large batch to
 //	                         write step by step. Shorter for all locks after it.
-func (s *Sink) begin(pipeline string, how mode) string {
+func (s *Sink) beginWriter(pipeline string, how mode) string {
 	lock := "pg_advisory_xact_lock_shared"
 	if how != shared {
 		lock = "pg_advisory_xact_lock"
 	}
 	lock = "select " + lock + "(" + s.lockKey(pipeline) + "), " + setting("lock_timeout", milliseconds(lockMax))
-	return "begin; select " + settings("lock_timeout", milliseconds(writeMax), "statement_timeout", milliseconds(writeMax),
-		"enable_seqscan", "off", "enable_hashjoin", "off", "enable_mergejoin", "off") + ", set_config('synchronous_commit', case current_setting('synchronous_commit') when 'off' then 'on' " +
-		"else current_setting('synchronous_commit') end, true); " + lock + ";\n"
+	return begin + settings("lock_timeout", milliseconds(writeMax), "statement_timeout", milliseconds(writeMax),
+		"enable_seqscan", "off", "enable_hashjoin", "off", "enable_mergejoin", "off") + "; " + lock + ";\n"
 }
 
 // beginAlone begins a transaction that makes, alters or swaps tables: it has the
 // lock of the sink's own tables, and that of the pipeline, to itself.
 func (s *Sink) beginAlone(pipeline string) string {
-	return "begin; select " + settings() + "; select pg_advisory_xact_lock(" + s.lockKey("") + "); " +
+	return begin + settings() + "; select pg_advisory_xact_lock(" + s.lockKey("") + "); " +
 		"select pg_advisory_xact_lock(" + s.lockKey(pipeline) + ");\n"
 }
 

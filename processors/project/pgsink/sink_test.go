@@ -166,7 +166,38 @@ func TestRowThatCannotGo(t *testing.T) {
 	exec(t, dsn, `create table notes (id text references orders); insert into notes values ('a')`)
 	write(t, w, project.Batch{After: at(1), UpTo: at(2), Drop: []project.Row{gone(a), gone(b)}})
 	wantRows(t, s, schema, a)
-	wantQuery(t, dsn, `select kind, source from orders_rejects`, `(refused,"c/[""k""]/a")`)
+	refused := `select kind, source, key from orders_rejects`
+	wantQuery(t, dsn, refused, `(refused,"c/[""k""]/a","[""a""]")`)
+
+	// As long as it stays the reject says so, whatever else the item makes of its place.
+	c := order(a.Source, "c", "ann", 1)
+	write(t, w, project.Batch{After: at(2), UpTo: at(3), Put: []project.Row{c}})
+	write(t, w, project.Batch{After: at(3), UpTo: at(4), Put: []project.Row{c}})
+	wantRows(t, s, schema, a, c)
+	wantQuery(t, dsn, refused, `(refused,"c/[""k""]/a","[""a""]")`)
+	exec(t, dsn, `drop table notes`)
+	write(t, w, project.Batch{After: at(4), UpTo: at(5), Drop: []project.Row{gone(a)}})
+	wantRows(t, s, schema, c)
+	wantQuery(t, dsn, refused)
+}
+
+// What PostgreSQL refused of an element is over when the element is taken, at another place of
+// its list too.
+func TestRefusedElementMoves(t *testing.T) {
+	t.Parallel()
+	dsn := newDatabase(t)
+	s, schema := newSink(t), orders(t, 1)
+	w := open(t, s, schema, 0, 1)
+	exec(t, dsn, `alter table orders add check (total < 10)`)
+	a, c := order("s", "a", "ann", 1), order("s", "c", "ann", 5000)
+	a.Element, c.Element = "0", "1"
+	write(t, w, project.Batch{UpTo: at(1), Put: []project.Row{a, c}})
+	wantQuery(t, dsn, `select kind, element from orders_rejects`, `(refused,1)`)
+	exec(t, dsn, `alter table orders drop constraint orders_total_check`)
+	c.Element = "0"
+	write(t, w, project.Batch{After: at(1), UpTo: at(2), Put: []project.Row{c}, Drop: []project.Row{gone(a)}})
+	wantRows(t, s, schema, c)
+	wantQuery(t, dsn, `select kind, element from orders_rejects`)
 }
 
 func TestWritesNothingOfABatchThatFails(t *testing.T) {

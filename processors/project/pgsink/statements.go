@@ -28,8 +28,8 @@ type statements struct {
 	// promotable returns, of (key..., hash of key), the hashes of keys that no row has
 	// and for which rows are pending.
 	promotable string
-	// pending returns the pending rows of (hash of key): id, hash of key, source, element
-	// and row, in the order in which they are next.
+	// pending returns of each (hash of key) the pending row that is next: id, hash of key,
+	// source, element, row and key. There may be very many more.
 	pending string
 	// updateReasons sets the reasons of the pending rows of (hash of key) to (reason).
 	updateReasons string
@@ -72,7 +72,7 @@ func newStatements(target *tableTarget) statements {
 			" and t." + sourceName + " = u.source",
 		promotable: "select distinct u.hash from " + keyed("bytea[]") + " as u(" + list + ", hash) join " + target.rejects +
 			" r on r.key_hash = u.hash where not exists (select from " + target.name + " t where " + match + ")",
-		pending: "select id, key_hash, source, element, row from " + target.rejects +
+		pending: "select distinct on (key_hash) id, key_hash, source, element, row, key from " + target.rejects +
 			` where key_hash = any($1::bytea[]) order by key_hash, source collate "C"`,
 		updateReasons: "update " + target.rejects + " r set reason = u.reason from " + unnest("bytea[]", "text[]") +
 			" as u(hash, reason) where r.key_hash = u.hash",

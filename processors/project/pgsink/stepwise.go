@@ -168,12 +168,9 @@ func (t *transaction) takeNextPending(ctx context.Context, target *tableTarget, 
 	if err != nil {
 		return nil, err
 	}
-	next := map[id][][]byte{} // by id, the first of each key
-	keys := map[id]bool{}
+	next := map[id][][]byte{} // by id
 	for _, row := range all.rows {
-		if hash := id(row[1]); !keys[hash] {
-			keys[hash], next[id(row[0])] = true, row
-		}
+		next[id(row[0])] = row
 	}
 	// Only what this transaction itself has removed is promoted: whatever withdraws a
 	// pending row may have been first.
@@ -213,7 +210,7 @@ func parsePending(target *tableTarget, pending [][]byte) (*project.Row, error) {
 func (t *transaction) rejectUnreadable(ctx context.Context, target *tableTarget, pending [][]byte, why error) error {
 	source, element := string(pending[2]), string(pending[3])
 	_, err := runOne(ctx, t.k, &t.w.args, writeRejects(target, []reject{{
-		id: refusalID(source, element), kind: kindRefused, source: source, element: element,
+		id: refusalID(source, string(pending[5])), kind: kindRefused, source: source, element: element,
 		reason: printable("the key is free, and the row cannot be read: " + why.Error()), row: slices.Clone(pending[4]),
 	}}))
 	return err

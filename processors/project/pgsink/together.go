@@ -86,7 +86,8 @@ func (t *transaction) rejectsOver(i int) []id {
 	ids := slices.Clone(p.accept)
 	for _, r := range p.drop {
 		source := sourceText(r.Source)
-		ids = append(ids, refusalID(source, r.Element), pendingID(source, keyText(r.Key)))
+		key := keyText(r.Key)
+		ids = append(ids, refusalID(source, key), formerRefusalID(source, r.Element), pendingID(source, key))
 	}
 	if !t.present[i].pending && !t.present[i].refused {
 		return ids
@@ -94,7 +95,7 @@ func (t *transaction) rejectsOver(i int) []id {
 	for _, r := range p.put {
 		source := sourceText(r.Source)
 		if t.present[i].refused {
-			ids = append(ids, refusalID(source, r.Element))
+			ids = append(ids, refusalID(source, keyText(r.Key)), formerRefusalID(source, r.Element))
 		}
 		if t.present[i].pending {
 			ids = append(ids, pendingID(source, keyText(r.Key)))

@@ -82,7 +82,7 @@ func (w *writer) flush(ctx context.Context) (feed.Position, error) {
 	}
 	defer w.s.conns.releaseByWriter(ctx, k)
 	defer rollback(ctx, k)
-	results, err := simpleQueryAll(ctx, k, w.s.begin(w.schema.Pipeline, shared)+w.s.termQuery(w.term.Producer))
+	results, err := simpleQueryAll(ctx, k, w.s.beginWriter(w.schema.Pipeline, shared)+w.s.termQuery(w.term.Producer))
 	if err != nil {
 		return feed.Position{}, err
 	}
@@ -162,7 +162,7 @@ func (t *transaction) target(p *tablePart) *tableTarget { return &t.w.layout.tab
 // trip more would be a large part of a small batch.
 func (t *transaction) beginBatch(ctx context.Context, b *project.Batch, how mode) (skip bool, err error) {
 	w := t.w
-	sql := w.s.begin(w.schema.Pipeline, how) + w.s.termQuery(w.term.Producer)
+	sql := w.s.beginWriter(w.schema.Pipeline, how) + w.s.termQuery(w.term.Producer)
 	asked := w.layout != nil
 	if asked {
 		sql += t.presentQuery()
