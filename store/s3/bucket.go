@@ -221,6 +221,10 @@ func (b *Bucket) list(ctx context.Context, opts *minio.ListObjectsOptions) iter.
 			}
 			r.again(0)
 		}
+		// The client ends the list without a word where the context has ended: it is no whole one.
+		if ctx.Err() != nil {
+			yield(Object{}, r.end(ctx, context.Cause(ctx)))
+		}
 	}
 }
 

@@ -66,6 +66,9 @@ func TestBucket_EndsWhatIsNotAnswered(t *testing.T) {
 	if _, err := b.Get(ended, "a"); !errors.Is(err, context.Canceled) {
 		t.Errorf("get for somebody who has gone: %v, want his own error", err)
 	}
+	if names, err := b.Names(ended, ""); !errors.Is(err, context.Canceled) {
+		t.Errorf("names for somebody who has gone: %v, %v, want his own error", names, err)
+	}
 }
 
 // A server that pays no heed to conditions is found out: two processes would overwrite each
