@@ -24,6 +24,7 @@ type Batch struct {
 	buf    []byte // keys and values of ops
 	ops    []op
 	state  *State
+	last   *State // that is among ops; nil if none is
 
 	entries       []badger.Entry
 	before, after values
@@ -48,7 +49,7 @@ func (p *Partition) NewBatch(schema *Schema) *Batch { return &Batch{p: p, schema
 func (b *Batch) SetSchema(schema *Schema) { b.schema = schema }
 
 func (b *Batch) empty() {
-	b.buf, b.ops, b.state = b.buf[:0], b.ops[:0], nil
+	b.buf, b.ops, b.state, b.last = b.buf[:0], b.ops[:0], nil, nil
 	if cap(b.buf) > 16<<20 {
 		b.buf = nil
 	}
@@ -119,7 +120,7 @@ func (b *Batch) Commit() error {
 		o.value = len(b.buf)
 		b.buf = appendState(b.buf, b.state)
 		b.finish(o)
-		b.state = nil
+		b.state, b.last = nil, b.state
 	}
 	if len(b.ops) == 0 {
 		return nil
@@ -141,7 +142,16 @@ func (b *Batch) commitLocked() error {
 	if cap(b.entries) < len(b.ops) {
 		b.entries = make([]badger.Entry, len(b.ops)+len(b.ops)/4)
 	}
-	return b.p.update(func(t *tx) error {
+	r := b.p.reached
+	if r != nil && b.last != nil {
+		r = r.after(b.last)
+	}
+	err := b.p.update(func(t *tx) error {
+		if r != b.p.reached {
+			if err := b.p.storeReached(t, r); err != nil {
+				return err
+			}
+		}
 		for i := range b.ops {
 			o := &b.ops[i]
 			key := b.buf[o.key:o.value:o.value]
@@ -159,6 +169,11 @@ func (b *Batch) commitLocked() error {
 		}
 		return nil
 	})
+	if err == nil && r != b.p.reached {
+		b.p.reached = r
+		b.p.torn.Store(r != nil)
+	}
+	return err
 }
 
 // begin begins an op with a key of that kind.

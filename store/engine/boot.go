@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+
+	"github.com/dgraph-io/badger/v4"
 )
 
 const (
@@ -15,21 +17,49 @@ const (
 	bootSource = "/proc/sys/kernel/random/boot_id"
 )
 
-// noteBoot records in which life of the machine the DB in dir is open, and tells
-// whether it was the same one when the DB was not closed last: then the process was
-// killed, and the machine still had what had been written.
-func noteBoot(dir string) (same bool) {
+// sameBoot tells whether the DB in dir was open in this life of the machine before: if it was
+// not closed then, the process was killed, and the machine still had what had been written.
+func sameBoot(dir string) bool {
 	now, err := os.ReadFile(bootSource)
 	if err != nil {
 		return false // another system; nothing is known of it
 	}
-	name := filepath.Join(dir, bootName)
-	before, err := os.ReadFile(name)
-	same = err == nil && bytes.Equal(before, now)
-	if err := os.WriteFile(name, now, 0o600); err != nil {
+	before, err := os.ReadFile(filepath.Join(dir, bootName))
+	return err == nil && bytes.Equal(before, now)
+}
+
+// noteBoot records in which life of the machine the DB is open. What partitions hold of an
+// earlier life is noted as torn before: the next process finds this life in the file, and
+// would take it for whole.
+func (d *DB) noteBoot() {
+	if d.kept {
+		return
+	}
+	name := filepath.Join(d.dir, bootName)
+	now, err := os.ReadFile(bootSource)
+	if err == nil {
+		err = d.noteTorn()
+	}
+	if err == nil {
+		err = os.WriteFile(name, now, 0o600)
+	}
+	if err != nil {
 		_ = os.Remove(name) // it must not tell of an earlier life
 	}
-	return same
+}
+
+// noteTorn opens all partitions, each of which then notes what it was found to hold.
+func (d *DB) noteTorn() error {
+	held, err := d.Partitions()
+	if err != nil || len(held) == 0 {
+		return err
+	}
+	for _, p := range held {
+		if _, err := d.Partition(p); err != nil {
+			return err
+		}
+	}
+	return d.Sync()
 }
 
 // forgetBoot takes back what noteBoot recorded: what was written since the last good
@@ -40,4 +70,61 @@ func forgetBoot(dir string) { _ = os.Remove(filepath.Join(dir, bootName)) }
 // closed in order: the process was killed and the machine went on, so what had been
 // written is in its files or in its memory of them. After a loss of power, or a sync
 // that failed, it is not known, and after Clear nothing of it is there.
-func (p *Partition) Kept() bool { return p.d.kept && !p.cleared.Load() }
+func (p *Partition) Kept() bool { return p.d.kept && !p.cleared.Load() && !p.torn.Load() }
+
+// reached is how far a partition was applied once, where its state was set back to what was
+// synced: after an unclean stop the log must reach that far, or it has lost its end. It is
+// stored until the state is as far again, outside of what Clear empties, because else the
+// second process after the stop would know nothing of it. Torn says that parts of it
+// are not there any more.
+//
+//	synced 10, applied 20, kill -9    state 10, reached 20
+//	the log is applied up to 15       state 15, reached 20, torn: what 11 wrote, 16 had written over
+//	then up to 20                     state 20, nothing is stored
+type reached struct {
+	State
+	torn bool
+}
+
+func (p *Partition) reachedKey() []byte { return metaKey(metaReached, p.id.String()) }
+
+// loadReached returns what is stored, nil if nothing is.
+func (p *Partition) loadReached() (*reached, error) {
+	var value []byte
+	err := p.d.view(&p.w, func(txn *badger.Txn) (err error) {
+		value, err = getValue(p.d, txn, p.reachedKey())
+		return err
+	})
+	if err != nil || value == nil {
+		return nil, err
+	}
+	if len(value) < 2 || value[0] != valueVersion {
+		return nil, corrupt("reached %x", value)
+	}
+	r := &reached{torn: value[1] != 0}
+	r.State, err = decodeState(value[2:])
+	return r, err
+}
+
+// storeReached notes how far the partition was applied, nil if its state is as far.
+func (p *Partition) storeReached(t *tx, r *reached) error {
+	if r == nil {
+		return t.delete(p.reachedKey())
+	}
+	torn := byte(0)
+	if r.torn {
+		torn = 1
+	}
+	return t.set(p.reachedKey(), appendState([]byte{valueVersion, torn}, &r.State))
+}
+
+// after is what is reached once the state is s.
+func (r *reached) after(s *State) *reached {
+	switch {
+	case r.Log != s.Log, r.Applied <= s.Applied:
+		return nil
+	case r.torn:
+		return r
+	}
+	return &reached{State: r.State, torn: true}
+}

@@ -77,6 +77,7 @@ func Open(dir string, cfg Config, log *slog.Logger) (*DB, error) {
 		w.close()
 		return nil, err
 	}
+	d.noteBoot()
 	d.sweeper.start(d)
 	d.builders.start(b)
 	return d, nil
@@ -197,8 +198,10 @@ func (d *DB) DropPartition(p feed.Partition) error {
 		return err
 	}
 	err = d.updateMeta(func(t *tx) error {
-		if err := t.delete(metaKey(metaPartition, p.String())); err != nil {
-			return err
+		for _, kind := range []byte{metaPartition, metaReached} {
+			if err := t.delete(metaKey(kind, p.String())); err != nil {
+				return err
+			}
 		}
 		return t.set(metaKey(metaGarbage, string(value[1:])), []byte{valueVersion})
 	})

@@ -259,3 +259,10 @@ func Waiting(db *DB) int {
 	defer db.o.mu.Unlock()
 	return len(db.o.turns)
 }
+
+// OpenReads returns how many commits and snapshots are open.
+func OpenReads(db *DB) int {
+	db.o.mu.Lock()
+	defer db.o.mu.Unlock()
+	return db.o.open
+}

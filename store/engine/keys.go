@@ -27,6 +27,7 @@ const (
 	metaGarbage   = 'g'
 	metaNext      = 'n'
 	metaPartition = 'p'
+	metaReached   = 'f'
 	metaVersion   = 'v'
 )
 

@@ -84,7 +84,7 @@ func openBadger(dir string, cfg Config, log *slog.Logger, m *merges) (b *badger.
 	if err != nil {
 		return nil, w, false, errors.Join(openError(dir, err), b.Close())
 	}
-	return b, w, noteBoot(dir), nil
+	return b, w, sameBoot(dir), nil
 }
 
 // environmentErrors are the errors that say nothing about the files.

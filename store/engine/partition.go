@@ -3,6 +3,7 @@ package engine
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -20,10 +21,12 @@ type Partition struct {
 	found  State
 
 	cleared atomic.Bool // since it was opened: nothing of what was found is there
+	torn    atomic.Bool // parts of what was found are not there
 
-	mu    sync.Mutex // held by whoever writes
-	w     writer
-	large map[string]uint32 // keys whose values stand in chunks, and how many
+	mu      sync.Mutex // held by whoever writes
+	w       writer
+	reached *reached          // as it is stored; nil if nothing is
+	large   map[string]uint32 // keys whose values stand in chunks, and how many
 }
 
 // State returns what was applied; the zero State if nothing was. After an unclean
@@ -61,6 +64,13 @@ func (p *Partition) readState(kind byte) (s State, err error) {
 func (p *Partition) Clear() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if r := p.reached; r != nil && !r.torn {
+		torn := &reached{State: r.State, torn: true}
+		if err := p.update(func(t *tx) error { return p.storeReached(t, torn) }); err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrNotCleared, p.id, err)
+		}
+		p.reached = torn
+	}
 	prefix, err := p.d.newPrefix(p.id, p.prefix.Load())
 	if prefix != 0 { // also where it could not be synced: the old one is garbage from now on
 		p.prefix.Store(prefix)
@@ -74,15 +84,20 @@ func (p *Partition) Clear() error {
 	return nil
 }
 
-// Found returns the state as it was found when the partition was opened. After an
-// unclean stop it is later than State was, and parts of it may be lost; but it tells
-// how far the log went, and cannot have gone back.
+// Found returns the state as it was found when the partition was opened, or by a process before
+// this one, if the partition was never as far since. After an unclean stop it is later than
+// State was, and parts of it may be lost; but it tells how far the log went, and cannot have
+// gone back.
 func (p *Partition) Found() State { return p.found }
 
 // recover makes State what Synced is, if the partition was not closed in order,
 // and finds the values that stand in chunks.
 func (p *Partition) recover() (err error) {
 	if p.found, err = p.State(); err != nil {
+		return err
+	}
+	state := p.found
+	if err := p.recoverReached(); err != nil {
 		return err
 	}
 	synced, err := p.SyncedState()
@@ -99,21 +114,44 @@ func (p *Partition) recover() (err error) {
 	if another {
 		p.d.log.Info("an earlier release has used the partition since this one; its state is made again",
 			"partition", p.id.String(), "applied", uint64(p.found.Applied))
-		return p.Clear()
+		return p.clearFound()
 	}
-	if f := &p.found; f.Applied != synced.Applied || f.Log != synced.Log || f.Sum != synced.Sum {
+	if state.Applied != synced.Applied || state.Log != synced.Log || state.Sum != synced.Sum {
 		p.d.log.Info("partition was not closed in order; its log is applied again from what was synced",
-			"partition", p.id.String(), "applied", uint64(f.Applied), "synced", uint64(synced.Applied))
-		p.mu.Lock()
-		err := p.update(func(t *tx) error {
-			return p.setValue(t, p.key(kindState), appendState(nil, &synced))
-		})
-		p.mu.Unlock()
+			"partition", p.id.String(), "applied", uint64(state.Applied), "synced", uint64(synced.Applied))
+		err := p.noteReached(!p.d.kept, func(t *tx) error { return p.setValue(t, p.key(kindState), appendState(nil, &synced)) })
 		if err != nil {
 			return err
 		}
 	}
 	return p.findLarge()
+}
+
+// recoverReached takes over what a process before this one found, if the state is not as far.
+func (p *Partition) recoverReached() error {
+	r, err := p.loadReached()
+	if err != nil || r == nil {
+		return err
+	}
+	p.reached = r
+	if p.found.Applied == 0 || p.found.Log == r.Log && p.found.Applied < r.Applied {
+		p.found = r.State
+		p.torn.Store(r.torn)
+	}
+	return nil
+}
+
+// noteReached notes what was found, in the transaction that sets the state back.
+func (p *Partition) noteReached(torn bool, setBack func(*tx) error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := &reached{State: p.found, torn: torn || p.torn.Load()}
+	err := p.update(func(t *tx) error { return errors.Join(setBack(t), p.storeReached(t, r)) })
+	if err == nil {
+		p.reached = r
+		p.torn.Store(r.torn)
+	}
+	return err
 }
 
 // recoverEmpty empties a partition of which nothing was ever synced: applying its
@@ -125,16 +163,28 @@ func (p *Partition) recoverEmpty() error {
 		return s.err
 	}
 	prefix := binary.BigEndian.AppendUint32(nil, s.prefix)
-	it := p.d.iterate(s.txn, badger.IteratorOptions{Prefix: prefix})
-	it.Rewind()
-	left := it.Valid()
-	it.Close()
+	left := func() bool {
+		it := p.d.iterate(s.txn, badger.IteratorOptions{Prefix: prefix})
+		defer it.Close()
+		it.Rewind()
+		return it.Valid()
+	}()
 	s.Close() // a load may be waiting until nothing is open, and Clear for that load
 	if !left {
 		return nil
 	}
 	p.d.log.Info("partition was not closed in order and nothing of it was synced; its log is applied from the start",
 		"partition", p.id.String(), "applied", uint64(p.found.Applied))
+	return p.clearFound()
+}
+
+// clearFound empties the partition, and notes what was found.
+func (p *Partition) clearFound() error {
+	if p.found.Applied > 0 {
+		if err := p.noteReached(true, func(*tx) error { return nil }); err != nil {
+			return err
+		}
+	}
 	return p.Clear()
 }
 

@@ -41,10 +41,10 @@ func (s *Snapshot) Close() {
 	if s.txn == nil {
 		return
 	}
-	s.txn.Discard()
-	s.txn = nil
-	s.err = ErrClosed
-	s.p.d.o.release(s.ts)
+	defer s.p.d.o.release(s.ts) // Discard panics where an iterator could not be closed
+	txn := s.txn
+	s.txn, s.err = nil, ErrClosed
+	txn.Discard()
 }
 
 // Get returns an item. Its Body is the caller's.

@@ -124,7 +124,12 @@ func (d *DB) syncPartitions(partitions []*Partition, closing bool) error {
 
 // unsynced returns the stored form of the state, nil if there is none or if it is
 // recorded as synced.
-func (p *Partition) unsynced(closing bool) ([]byte, error) {
+func (p *Partition) unsynced(closing bool) (state []byte, err error) {
+	defer func() {
+		if wrong := p.d.Caught(recover()); wrong != nil {
+			err = wrong
+		}
+	}()
 	if closing { // nobody writes, and the oracle makes no more snapshots
 		txn := p.d.b.NewTransactionAt(p.d.o.last(), false)
 		defer txn.Discard()

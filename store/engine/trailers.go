@@ -180,9 +180,9 @@ func (it *iterator) Rewind() { it.Seek(nil) }
 
 // Close frees the iterator. It may be called twice.
 func (it *iterator) Close() {
+	defer it.Iterator.Close() // check may panic, over the index that it reads
 	it.check()
 	it.began = false
-	it.Iterator.Close()
 }
 
 // check looks at all blocks between where the iterator was sent and where it is.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/store/engine"
 )
 
@@ -227,6 +228,77 @@ func TestNoBitBehindABlockIsPassedOver(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestWhoComesUponADamagedIndexLetsGo flips a high bit of each byte of an open table's index, over which
+// reads panic: none of them may keep its snapshot open, for which the engine that comes in place of
+// this one would wait.
+func TestWhoComesUponADamagedIndexLetsGo(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "db")
+	bodies := versions(t, dir, 1)
+	db, err := engine.Open(dir, small, quiet)
+	must(t, err)
+	p := openPartition(t, db, partA)
+	name := tablesIn(t, dir)[0]
+	behind, err := engine.BehindBlocks(name)
+	must(t, err)
+	data, err := os.ReadFile(name)
+	must(t, err)
+	end := behind[len(behind)-1]
+	damaged := 0
+	for at := end[len(end)-1] + 1; at < len(data); at++ {
+		flip(t, name, int64(at), 7)
+		for way := range reads {
+			_ = read(t, db, p, way, bodies) // what it shows is another test's
+			if db.Sound() != nil {
+				damaged++
+			}
+			engine.Forgive(db)
+			poll.Until(t, func() error { // the DB reads now and then, too
+				n := engine.OpenReads(db)
+				return poll.Unless(n == 0, fmt.Sprintf("byte %d of %d: %s has left %d snapshots open", at, len(data), way, n))
+			})
+		}
+		flip(t, name, int64(at), 7)
+	}
+	if damaged == 0 {
+		t.Error("no read came upon a damaged index")
+	}
+	must(t, db.Close())
+}
+
+// TestASyncThatComesUponADamagedBlockIsRefused flips a high bit of the number of entries of each block, which
+// Badger uses before it looks at the block's checksum: the process goes on.
+func TestASyncThatComesUponADamagedBlockIsRefused(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "db")
+	versions(t, dir, 1)
+	db, err := engine.Open(dir, small, quiet)
+	must(t, err)
+	p := openPartition(t, db, partA)
+	name := tablesIn(t, dir)[0]
+	behind, err := engine.BehindBlocks(name)
+	must(t, err)
+	refused := 0
+	for i, of := range behind {
+		b := p.NewBatch(&engine.Schema{})
+		b.SetState(engine.State{Log: feed.LogID{1}, Applied: feed.LSN(100 + i), Sum: 1})
+		must(t, b.Commit())
+		at := int64(of[0] - 4)
+		for k := range int64(4) {
+			flip(t, name, at+k, 6)
+		}
+		if err := db.SyncPartitions(p); err != nil {
+			refused++
+		}
+		for k := range int64(4) {
+			flip(t, name, at+k, 6)
+		}
+		engine.Forgive(db)
+	}
+	if refused == 0 {
+		t.Error("no sync came upon a damaged block")
+	}
+	must(t, db.Close())
 }
 
 // TestAMergeTakesNothingAwayUnseen damages what stands behind the blocks of tables, and their

@@ -208,10 +208,10 @@ func (p *Partition) openReadOnly(damage *DamagedError) (readable bool, err error
 	}
 	if latest := p.latest(state); p.state.Load() == nil && latest.Applied != state.Applied {
 		// Commits between the two were applied and may be lost in parts.
-		if p.engine.Kept() {
-			state = latest
-		} else {
+		if !p.engine.Kept() {
 			damage.unreadable()
+		} else if state, err = p.adopt(latest); err != nil {
+			return false, errors.Join(damage, err)
 		}
 	}
 	damage.need = max(damage.need, state.Applied, p.engine.Found().Applied)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 	"testing"
 
@@ -119,6 +120,51 @@ func TestI2_AnEndLostBeforeTheTakeoverIsSaid(t *testing.T) {
 		return appendIt()
 	})
 	saysLost(t, p, p.open(t.Context(), w.info.Partitions[0].Log), "behind LSN 7")
+}
+
+// TestI2_ALostEndIsSaidByEveryProcess kills a process of which nothing, or a part, was synced, and
+// has two more come upon the log that has lost its end meanwhile: the first has set the engine back
+// to what was synced, and the second finds an engine that is no longer than the log.
+func TestI2_ALostEndIsSaidByEveryProcess(t *testing.T) {
+	for name, synced := range map[string]int{"nothing was synced": 0, "a part was synced": 3} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, byA)
+			dir, left := t.TempDir(), t.TempDir()
+			n := w.start(dir)
+			for i := range 5 {
+				n.mustOne(pk(t, "x"), create(fmt.Sprintf(`{"id":"%d","a":"x"}`, i)))
+				if i+1 == synced {
+					if err := n.db.SyncPartitions(n.engine); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if err := os.CopyFS(left, os.DirFS(dir)); err != nil { // as a kill leaves it
+				t.Fatal(err)
+			}
+			n.cancel()
+			_ = n.ended()
+			w.loseEnd(5)
+			for process := range 3 {
+				db, err := engine.Open(left, engine.Config{MemTableBytes: 8 << 20}, slog.New(slog.DiscardHandler))
+				if err != nil {
+					t.Fatal(err)
+				}
+				part, err := db.Partition(w.id)
+				if err != nil {
+					t.Fatal(err)
+				}
+				p, _ := w.nextTerm(part)
+				err = p.open(t.Context(), w.info.Partitions[0].Log)
+				if damage, ok := errors.AsType[*DamagedError](err); !ok || !strings.Contains(damage.Reason, "LSN 6 to 7 were applied") {
+					t.Errorf("process %d opened on a log that has lost its end: %v", process, err)
+				}
+				if err := db.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
 }
 
 // TestAttach_AnotherLogIsNotHeldAgainstWhatWasFound rebuilds an engine from another log, which is shorter than

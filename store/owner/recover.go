@@ -104,14 +104,14 @@ func (p *Partition) attach(ctx context.Context, want feed.LogID) (*applier, erro
 	p.noteClock(asked, shape)
 	p.logBytes.Store(shape.Bytes)
 	p.shape.Store(shape)
-	if state.Applied == 0 { // an engine that has nothing
-		return p.beginState(ctx, shape)
-	}
 	end := shape.Last
 	latest := p.latest(state)
-	if state.Log == want && end < latest.Applied {
+	if latest.Log == want && end < latest.Applied {
 		return nil, p.damaged(shape, "LSN %d to %d were applied and are not in its log any more: the stream was restored older or has lost its end",
 			end+1, latest.Applied)
+	}
+	if state.Applied == 0 { // an engine that has nothing
+		return p.beginState(ctx, shape)
 	}
 	reason := ""
 	if state.Log != want {
@@ -124,8 +124,10 @@ func (p *Partition) attach(ctx context.Context, want feed.LogID) (*applier, erro
 	if reason != "" {
 		return p.rebuild(ctx, shape, reason)
 	}
-	if shape.Missing != nil && p.engine.Kept() {
-		state = latest // what the log lacks behind the last sync is in the engine
+	if shape.Missing != nil && p.engine.Kept() { // what the log lacks behind the last sync is in the engine
+		if state, err = p.adopt(latest); err != nil {
+			return nil, fmt.Errorf("partition %s: %w", p.id, err)
+		}
 	}
 	return p.resumeFrom(state, shape)
 }
@@ -134,12 +136,21 @@ func (p *Partition) attach(ctx context.Context, want feed.LogID) (*applier, erro
 //
 //	the last process died at 9, synced 6    state 6, found 9    9
 //	the same, and this one applied up to 12 state 12, found 9   12
+//	nothing was synced, so it was emptied   no state, found 9       9
 //	this one rebuilt it from another log    found is of the log before and tells nothing
 func (p *Partition) latest(state engine.State) engine.State {
-	if found := p.engine.Found(); found.Log == state.Log && found.Applied > state.Applied {
+	if found := p.engine.Found(); (found.Log == state.Log || state.Applied == 0) && found.Applied > state.Applied {
 		return found
 	}
 	return state
+}
+
+// adopt makes the latest state, whose commits are all in the engine, the engine's own: what reads
+// it takes its LSN from there, such as a snapshot, whose reader goes on with the log behind it.
+func (p *Partition) adopt(latest engine.State) (engine.State, error) {
+	b := p.engine.NewBatch(nil)
+	b.SetState(latest)
+	return latest, b.Commit()
 }
 
 // rebuild makes the applier of a partition whose engine holds a state from which nothing can
