@@ -9,6 +9,8 @@ import (
 // Repair sets the copies of single items, each guarded by its ETag, in one
 // transaction of a producer.
 type Repair struct {
+	// Producer is not that of fan-outs, of which the partition would forget where they are
+	// finished: a part of it, see feed.Producer.Of, or another.
 	Producer feed.Producer
 	Epoch    uint64
 	Items    []RepairItem // at most 1000

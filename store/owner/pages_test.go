@@ -210,6 +210,33 @@ func TestAPageThatComesAfterItsFanOutWasForgottenIsLate(t *testing.T) {
 	}
 }
 
+// A repair by a part of a term's work leaves alone where the term's fan-outs are finished.
+func TestI5_APageBehindARepairIsLateToo(t *testing.T) {
+	w := newWorld(t, byA)
+	n := w.start(t.TempDir())
+	k := pk(t, "x")
+	fill(t, n, k, 3)
+	f := newFan(t, n, store.Scope{Key: k})
+	f.set(10, `"ten"`)
+	f.finish()
+	f.req.Source, f.req.FinishedBelow = "other", feed.Position{LSN: 15}
+	f.set(20, `"twenty"`)
+	f.finish() // the record of the first is forgotten
+	refused := n.mustOne(k, create(`{"id":"refused","a":"x"}`))
+	r := n.ask(&store.Request{Repair: &store.Repair{Producer: f.req.Producer.Of("retry"), Epoch: f.req.Epoch, Items: []store.RepairItem{{
+		Ref: store.ItemRef{Key: k, ID: "refused"}, IfMatch: refused.ETag,
+		Copies: []store.Copy{{Action: store.CopySet, Set: []store.Field{{Path: "name", Value: []byte(`"ten"`)}}}},
+	}}}})
+	if r.Err != nil || r.Repair.Statuses[0] != store.StatusOK {
+		t.Fatalf("%+v", r)
+	}
+	f.req.Source, f.req.FinishedBelow = "c", feed.Position{}
+	f.set(9, `"nine"`)
+	if r := f.page(); !r.Superseded || r.Patched != 0 {
+		t.Errorf("a late page was answered %+v", r)
+	}
+}
+
 // Of many fan-outs, one after the other, the owner remembers the last ones only, whether
 // it was there all the time, has begun in the middle or reads the whole log.
 func TestI3_FinishedFanOutsAreForgotten(t *testing.T) {
