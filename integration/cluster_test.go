@@ -210,8 +210,9 @@ type witness struct {
 	writes map[string]map[string]int // how often items got a name, by name and id
 	pages  map[feed.Partition][]feed.Page
 	epochs map[uint64]bool
-	wrong  []string // copies that went back to an older name
-	last   map[string]int
+	wrong  []string          // what a late write did: copies that went back, and epochs
+	last   map[string]int    // version that a page wrote last, by id
+	newest map[string]uint64 // epoch, by producer and partition
 }
 
 // watch begins at the end of the container's feed. version is the version that
@@ -219,7 +220,7 @@ type witness struct {
 func (c *cluster) watch(ct *store.Container, pipeline string, version func(body []byte) (name string, n int)) *witness {
 	c.t.Helper()
 	w := &witness{
-		writes: map[string]map[string]int{}, pages: map[feed.Partition][]feed.Page{}, epochs: map[uint64]bool{}, last: map[string]int{},
+		writes: map[string]map[string]int{}, pages: map[feed.Partition][]feed.Page{}, epochs: map[uint64]bool{}, last: map[string]int{}, newest: map[string]uint64{},
 	}
 	for _, p := range ct.Partitions() {
 		log, err := feed.OpenLog(c.t.Context(), c.js, p, feed.LogConfig{})
@@ -257,6 +258,11 @@ func (w *witness) see(p feed.Partition, commit *feed.Commit, pipeline string, ve
 		if txn.Effect == nil || !strings.HasPrefix(txn.Effect.Producer.Pipeline, pipeline) {
 			continue
 		}
+		by := fmt.Sprint(txn.Effect.Producer, " in ", p)
+		if txn.Effect.Epoch < w.newest[by] {
+			w.wrong = append(w.wrong, fmt.Sprintf("%s wrote %d under epoch %d, behind one of epoch %d", by, commit.LSN, txn.Effect.Epoch, w.newest[by]))
+		}
+		w.newest[by] = txn.Effect.Epoch
 		if txn.Page != nil && strings.HasSuffix(txn.Page.Source, "/"+catalogueTag) {
 			w.pages[p] = append(w.pages[p], *txn.Page)
 			w.epochs[txn.Effect.Epoch] = true
@@ -268,8 +274,14 @@ func (w *witness) see(p feed.Partition, commit *feed.Commit, pipeline string, ve
 				w.writes[name] = map[string]int{}
 			}
 			w.writes[name][ch.ID]++
+			// A check reads the source, and may set a name before its fan-out comes, in the middle of
+			// that of an older one, which sets the older name once more: only pages have an order.
+			if txn.Page == nil {
+				continue
+			}
 			if n < w.last[ch.ID] {
-				w.wrong = append(w.wrong, fmt.Sprintf("%s went from version %d back to %d at %d of %s", ch.ID, w.last[ch.ID], n, commit.LSN, p))
+				w.wrong = append(w.wrong, fmt.Sprintf("%s went from version %d back to %d at %d of %s, by %s under epoch %d (page: %+v)",
+					ch.ID, w.last[ch.ID], n, commit.LSN, p, txn.Effect.Producer, txn.Effect.Epoch, txn.Page))
 			}
 			w.last[ch.ID] = n
 		}

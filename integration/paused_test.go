@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/store"
 )
@@ -110,11 +111,18 @@ func (r *relay) open() {
 	r.change.Broadcast()
 }
 
-// holds says whether what is held contains text.
-func (r *relay) holds(text string) bool {
+// holdsPage says whether a page of a fan-out of tag names to a partition is held. A check sends
+// requests there too, which nobody need refuse: its successor may have nothing to write.
+func (r *relay) holdsPage(p feed.Partition) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return bytes.Contains(r.held.Bytes(), []byte(text))
+	for _, sent := range bytes.Split(r.held.Bytes(), []byte("PUB "+store.RequestSubject(p)+" "))[1:] {
+		sent, _, _ = bytes.Cut(sent, []byte("PUB ")) // the next message
+		if bytes.Contains(sent, []byte("tag-names")) && bytes.Contains(sent, []byte("source:")) {
+			return true
+		}
+	}
+	return false
 }
 
 // metric reads a counter of the member, all its attributes added up.
@@ -155,8 +163,8 @@ func (m *member) scrape(t testing.TB) (lines []string) {
 
 // TestI5_PausedWorkerIsRefused stops a worker process, with pages of a fan-out
 // on their way, for longer than its leases live. Another goes on, with newer
-// names too. When the first wakes up, its pages are refused and counted, no copy
-// goes back, and it takes part again.
+// names too. When the first wakes up, its pages are refused and counted, no page sets
+// an older name, and it takes part again.
 func TestI5_PausedWorkerIsRefused(t *testing.T) {
 	t.Parallel()
 	const items = 1000
@@ -216,11 +224,6 @@ func TestI5_PausedWorkerIsRefused(t *testing.T) {
 	for _, why := range w.wrong {
 		t.Error(why)
 	}
-	for version := range v + 3 {
-		if _, twice := w.written(fmt.Sprint("v", version)); twice > 0 {
-			t.Errorf("%d items got the name v%d twice", twice, version)
-		}
-	}
 }
 
 // held shuts the network, renames, and says whether a page of the fan-out is held
@@ -234,7 +237,7 @@ func (c *cluster) held(network *relay, product *store.Container, rename func()) 
 	late := time.After(time.Second)
 	for {
 		for _, p := range product.Partitions() {
-			if network.holds(store.RequestSubject(p) + " ") {
+			if network.holdsPage(p) {
 				return true
 			}
 		}
