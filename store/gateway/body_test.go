@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/gateway"
 )
@@ -196,6 +197,62 @@ func TestListen_ClientsThatTakeNothingKeepNobodyOut(t *testing.T) {
 			t.Errorf("TLS %s: of %d answers %d and %d were whole; one client is to be cut off", mode, asked, a, b)
 		}
 	}
+}
+
+// The answers that clients do not take have a bound in bytes: a read beyond it is refused while they are young, and takes
+// the room of one when they have waited for long. A write is answered all the same.
+func TestListen_AnswersThatNobodyTakesHaveRoomForSomeBytes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, gateway.Config{})
+	w.container("things", byPK)
+	big := strings.Repeat("x", 3*store.ItemBytesMax/4)
+	for i := range 2 {
+		w.ask("POST", docs, fmt.Sprintf(`{"id":"%d","pk":"a","text":"%s"}`, i, big), keyHeader, `["a"]`).is(201)
+	}
+	l, _ := listen(t, w, gateway.Config{TLS: gateway.Off, Dir: t.TempDir(), AnswersMax: 8 << 20, AnswerTimeout: time.Hour, BodyTimeout: time.Hour})
+	gateway.StallAfter(l, time.Hour)
+	request := func(query bool, body string) (*http.Request, string) {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+l.Address()+docs, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set(keyHeader, `["a"]`)
+		if query {
+			r.Header.Set(isQuery, "true")
+			r.Header.Set("Content-Type", "application/query+json")
+		}
+		sign(t, r, w.key)
+		return r, head(r, len(body)) + body
+	}
+	r, text := request(true, `{"query":"SELECT * FROM c"}`)
+	const held, asked = 2, 8 // two pages of 3 MiB have room, and a third has none
+	for range held {
+		dialRaw(t, l).send(strings.Repeat(text, asked)) // more than the network buffers
+	}
+	ask := func(r *http.Request, text string) *http.Response {
+		c := dialRaw(t, l)
+		c.send(text)
+		resp, err := http.ReadResponse(c.in, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = resp.Body.Close() })
+		return resp
+	}
+	poll.Until(t, func() error { // between two pages a client's room is free
+		resp := ask(r, text)
+		full := resp.StatusCode == http.StatusTooManyRequests && resp.Header.Get("X-Ms-Retry-After-Ms") != ""
+		return poll.Unless(full, fmt.Sprintf("status %d of a page for which there is no room", resp.StatusCode))
+	})
+	write, body := request(false, fmt.Sprintf(`{"id":"new","pk":"a","text":"%s"}`, big))
+	if resp := ask(write, body); resp.StatusCode != http.StatusCreated {
+		t.Errorf("status %d of a write, whose item has no room in the answer", resp.StatusCode)
+	}
+	gateway.StallAfter(l, 50*time.Millisecond)
+	poll.Until(t, func() error {
+		resp := ask(r, text)
+		return poll.Unless(resp.StatusCode == http.StatusOK, fmt.Sprintf("status %d where others have waited for long", resp.StatusCode))
+	})
 }
 
 // whole counts the answers that come whole, of so many.

@@ -89,6 +89,12 @@ type Config struct {
 	// needs more is answered 429. Default 268435456 (256 MiB), at least 8388608 (8 MiB).
 	BodiesMax int64 `yaml:"bodiesMax"`
 
+	// AnswersMax bounds the bytes of all answers that clients are taking. Where there is no
+	// room for another, one whose client has taken nothing of it for 5s is cut off; if there
+	// is none, a read is answered 429. Answers to writes count, and are sent all the same.
+	// Default 268435456 (256 MiB), at least 8388608 (8 MiB).
+	AnswersMax int `yaml:"answersMax"`
+
 	// HeaderTimeout is how long a request's headers may take. Default 5s.
 	HeaderTimeout time.Duration `yaml:"headerTimeout"`
 
@@ -138,6 +144,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.Partitions = cmp.Or(c.Partitions, 1)
 	c.ConnectionsMax, c.RequestsMax = cmp.Or(c.ConnectionsMax, 16384), cmp.Or(c.RequestsMax, 1024)
 	c.BodiesMax = cmp.Or(c.BodiesMax, 256<<20)
+	c.AnswersMax = cmp.Or(c.AnswersMax, 256<<20)
 	c.HeaderTimeout, c.BodyTimeout = cmp.Or(c.HeaderTimeout, 5*time.Second), cmp.Or(c.BodyTimeout, 30*time.Second)
 	c.RequestTimeout, c.AnswerTimeout = cmp.Or(c.RequestTimeout, 10*time.Second), cmp.Or(c.AnswerTimeout, time.Minute)
 	c.CertificateLife = cmp.Or(c.CertificateLife, certificate.LifeDefault)
@@ -190,6 +197,9 @@ func (c *Config) check() error {
 	}
 	if c.BodiesMax < 2*bodyBytesMax {
 		bad("bodiesMax is %d; at least %d are needed", c.BodiesMax, 2*bodyBytesMax)
+	}
+	if c.AnswersMax < 2*bodyBytesMax {
+		bad("answersMax is %d; at least %d are needed", c.AnswersMax, 2*bodyBytesMax)
 	}
 	for _, d := range []time.Duration{c.HeaderTimeout, c.BodyTimeout, c.RequestTimeout, c.AnswerTimeout, c.IdleTimeout} {
 		if d < 0 {

@@ -199,6 +199,11 @@ var errNoRoom = &failure{
 	message: "the bodies of all requests under way are as many bytes as are allowed (gateway.bodiesMax); try again",
 }
 
+var errNoAnswerRoom = &failure{
+	status: http.StatusTooManyRequests, substatus: subRequestRateLarge, retryAfter: retryAfterDefault,
+	message: "the answers that clients are taking are as many bytes as are allowed (gateway.answersMax); try again",
+}
+
 // decode reads the body as one JSON value.
 func (x *exchange) decode(into any) error {
 	if err := json.Unmarshal(x.body, into); err != nil {
@@ -210,6 +215,13 @@ func (x *exchange) decode(into any) error {
 // answer sends JSON, or nothing for an empty body.
 func (x *exchange) answer(status int, charge float64, body []byte) {
 	h := x.w.Header()
+	// What was read can be read again. What was written is not undone by a refusal to say so.
+	if must := status >= http.StatusBadRequest || x.op == nil || x.op.writes; x.slot != nil && !x.slot.hold(x.ctx, len(body), must) {
+		h.Del(headerContinuation)
+		h.Del(headerETag)
+		x.fail(errNoAnswerRoom)
+		return
+	}
 	h.Set(headerCharge, formatCharge(charge))
 	if len(body) > 0 {
 		h.Set("Content-Type", "application/json")

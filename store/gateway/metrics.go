@@ -33,7 +33,7 @@ func newInstruments(m meter.Meter) *instruments {
 		inFlight:        m.UpDownCounter("millrace.gateway.requests", "{request}", "Requests that are being carried out."),
 		connections:     m.UpDownCounter("millrace.gateway.connections", "{connection}", "Connections that are open."),
 		evicted:         m.Counter("millrace.gateway.connections.evicted", "{connection}", "Connections closed because of gateway.connectionsMax: idle ones for new ones, or new ones."),
-		answersCut:      m.Counter("millrace.gateway.answers.cut", "{answer}", "Answers cut off because of gateway.requestsMax: their clients had taken nothing for five seconds while others asked."),
+		answersCut:      m.Counter("millrace.gateway.answers.cut", "{answer}", "Answers cut off because of gateway.requestsMax or gateway.answersMax: their clients had taken nothing for five seconds while others asked."),
 	}
 }
 

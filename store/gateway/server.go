@@ -41,7 +41,7 @@ func New(client *store.Client, ring *KeyRing, cfg Config) (*Server, error) {
 		cfg.Logger.Warn("no key of the gateway writes, so applications can read only: set gateway.keys.primary too; the configured keys replace the key file as a whole")
 	}
 	s := &Server{
-		cfg: cfg, client: client, keys: ring, directory: newDirectory(client), slots: newSlots(cfg.RequestsMax),
+		cfg: cfg, client: client, keys: ring, directory: newDirectory(client), slots: newSlots(cfg.RequestsMax, cfg.AnswersMax),
 		bodies: &bodyRoom{max: cfg.BodiesMax}, newKey: rand.Text, resourceQueries: make(chan struct{}, resourceQueriesMax),
 	}
 	s.table = s.newTable()

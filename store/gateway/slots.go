@@ -15,15 +15,18 @@ const (
 	answerStall = 5 * time.Second
 )
 
-// slots bounds the requests that are carried out at once. A request keeps its slot until its client has taken
-// the answer, so that slots bound the memory of answers too. Where no slot is free, the
-// request whose client has taken nothing for longest loses its own, if that is for answerStall at least: the
-// answer is cut off. So clients that do not take their answers keep others out for no longer.
+// slots bounds the requests that are carried out at once, and the bytes of the answers that clients are
+// taking. A request keeps its slot, and its answer its room, until its client has taken it. Where no slot is
+// free, or no room, the request whose client has taken nothing for longest loses its own, if that is for
+// answerStall at least: the answer is cut off. So clients that do not take their answers keep others out for
+// no longer.
 type slots struct {
 	taken chan struct{} // one for each that is taken
+	most  int           // bytes of all answers
 
 	mu       sync.Mutex // guards what follows
 	stall    time.Duration
+	held     int       // bytes of answers
 	awaiting list.List // of *slot whose answers are being taken, the one that waits longest in front
 }
 
@@ -36,10 +39,11 @@ type slot struct {
 	place *list.Element // in of.awaiting; nil: there is no answer yet
 	since time.Time     // when the client had taken what came before
 	lost  bool          // another request has it
+	room  int           // bytes of the answer, among of.held
 }
 
-func newSlots(most int) *slots {
-	return &slots{taken: make(chan struct{}, most), stall: answerStall}
+func newSlots(requests, bytes int) *slots {
+	return &slots{taken: make(chan struct{}, requests), most: bytes, stall: answerStall}
 }
 
 // take takes a slot, nil if there is none. It does not wait for one: a client that is told 429 tries again,
@@ -60,19 +64,50 @@ func (s *slots) take(ctx context.Context, cut func()) *slot {
 func (s *slots) takeOver(ctx context.Context) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	victim := s.cutLocked(ctx)
+	if victim == nil {
+		return false
+	}
+	victim.lost = true
+	return true
+}
+
+// cutLocked cuts off the answer that has waited for its client for longest, and gives its room back. It returns
+// nil if none has waited for long. The caller holds s.mu.
+func (s *slots) cutLocked(ctx context.Context) *slot {
 	longest := s.awaiting.Front()
 	if longest == nil {
-		return false
+		return nil
 	}
 	victim := longest.Value.(*slot)
 	if time.Since(victim.since) < s.stall {
-		return false
+		return nil
 	}
 	s.awaiting.Remove(longest)
-	victim.lost = true
+	victim.place = nil
+	s.held -= victim.room
+	victim.room = 0
 	// With the lock held: once its request has ended, the connection may be at another one.
 	victim.cut()
 	meters.answersCut.Add(ctx, 1)
+	return victim
+}
+
+// hold takes room for an answer, and says whether there is enough. One answer has room always, and so has one that
+// must be sent: of what has happened already.
+func (s *slot) hold(ctx context.Context, bytes int, must bool) bool {
+	s.of.mu.Lock()
+	defer s.of.mu.Unlock()
+	for s.of.held > 0 && s.of.held+bytes > s.of.most {
+		if s.of.cutLocked(ctx) == nil {
+			if must {
+				break
+			}
+			return false
+		}
+	}
+	s.of.held += bytes
+	s.room += bytes
 	return true
 }
 
@@ -96,6 +131,8 @@ func (s *slot) giveBack(ctx context.Context) {
 	meters.inFlight.Add(ctx, -1)
 	s.of.mu.Lock()
 	defer s.of.mu.Unlock()
+	s.of.held -= s.room
+	s.room = 0
 	if s.lost {
 		return
 	}
