@@ -213,6 +213,7 @@ type witness struct {
 	wrong  []string          // what a late write did: copies that went back, and epochs
 	last   map[string]int    // version that a page wrote last, by id
 	newest map[string]uint64 // epoch, by producer and partition
+	paged  map[string]int    // how often a page wrote a name into an item
 }
 
 // watch begins at the end of the container's feed. version is the version that
@@ -220,7 +221,7 @@ type witness struct {
 func (c *cluster) watch(ct *store.Container, pipeline string, version func(body []byte) (name string, n int)) *witness {
 	c.t.Helper()
 	w := &witness{
-		writes: map[string]map[string]int{}, pages: map[feed.Partition][]feed.Page{}, epochs: map[uint64]bool{}, last: map[string]int{}, newest: map[string]uint64{},
+		writes: map[string]map[string]int{}, pages: map[feed.Partition][]feed.Page{}, epochs: map[uint64]bool{}, last: map[string]int{}, newest: map[string]uint64{}, paged: map[string]int{},
 	}
 	for _, p := range ct.Partitions() {
 		log, err := feed.OpenLog(c.t.Context(), c.js, p, feed.LogConfig{})
@@ -279,6 +280,7 @@ func (w *witness) see(p feed.Partition, commit *feed.Commit, pipeline string, ve
 			if txn.Page == nil {
 				continue
 			}
+			w.paged[name+" of "+ch.ID]++
 			if n < w.last[ch.ID] {
 				w.wrong = append(w.wrong, fmt.Sprintf("%s went from version %d back to %d at %d of %s, by %s under epoch %d (page: %+v)",
 					ch.ID, w.last[ch.ID], n, commit.LSN, p, txn.Effect.Producer, txn.Effect.Epoch, txn.Page))

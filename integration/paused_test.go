@@ -221,8 +221,15 @@ func TestI5_PausedWorkerIsRefused(t *testing.T) {
 	named(v + 2)
 	r := verifyCopies(t, c.server)
 	r.equal(t, "at rest", map[string]int64{"category-names": items, "tag-names": 2 * items})
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	for _, why := range w.wrong {
 		t.Error(why)
+	}
+	for what, n := range w.paged {
+		if n > 1 {
+			t.Errorf("pages wrote name %s %d times", what, n)
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -110,14 +111,17 @@ func (a *app) exportTo(file string) (*exported, error) {
 	}
 	e := &exported{name: file}
 	target := file
-	// What is there and no file, such as a pipe, is written to as it is, and has no disk.
-	info, err := os.Stat(file)
-	regular := err != nil || info.Mode().IsRegular()
-	if regular {
+	mode := fs.FileMode(0o666)
+	info, err := os.Lstat(file)
+	// What is there and no file, such as a pipe or a link, is written to as it is.
+	if err != nil || info.Mode().IsRegular() {
 		e.partial = fmt.Sprintf("%s.%d.partial", file, os.Getpid())
 		target = e.partial
 	}
-	f, err := os.OpenFile(target, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
+	if err == nil {
+		mode = info.Mode().Perm() // that of the file which the new one replaces
+	}
+	f, err := os.OpenFile(target, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +131,7 @@ func (a *app) exportTo(file string) (*exported, error) {
 		zip := gzip.NewWriter(out)
 		e.Writer, e.steps = zip, []func() error{zip.Close, out.Flush}
 	}
-	if regular {
+	if e.partial != "" { // before the rename: else the name could outlive a loss of power and the content not
 		e.steps = append(e.steps, f.Sync)
 	}
 	e.steps = append(e.steps, f.Close)
@@ -145,13 +149,16 @@ func (e *exported) finish(failed error) error {
 	for _, step := range e.steps {
 		err = errors.Join(err, step())
 	}
-	switch {
-	case e.partial == "":
+	if e.partial == "" {
 		return err
-	case err != nil:
+	}
+	if err == nil {
+		err = os.Rename(e.partial, e.name)
+	}
+	if err != nil {
 		return errors.Join(fmt.Errorf("%w; nothing was written to %s", err, e.name), os.Remove(e.partial))
 	}
-	return os.Rename(e.partial, e.name)
+	return nil
 }
 
 // writeLine writes one item in one line. White space between its tokens may be

@@ -71,8 +71,31 @@ func TestExport_AFileHasItsNameWhenAllIsInIt(t *testing.T) {
 		if string(got) != "{\"id\":\"new\"}\n" {
 			t.Errorf("%s: exported %q", name, got)
 		}
+		if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: its mode is %v, %v; the file before was its owner's alone", name, info.Mode(), err)
+		}
 		if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
 			t.Errorf("%s: the directory has %v, %v", name, left, err)
 		}
+	}
+}
+
+// TestExport_ALinkStaysOne: what a link names is written to, such as a pipe.
+func TestExport_ALinkStaysOne(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Symlink(file, link)); err != nil {
+		t.Fatal(err)
+	}
+	a := &app{streams: streams{err: io.Discard}}
+	if err := a.export(t.Context(), cutReader{}, link); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Lstat(link); err != nil || info.Mode().IsRegular() {
+		t.Errorf("the link became %v, %v", info.Mode(), err)
+	}
+	if got, err := os.ReadFile(file); err != nil || string(got) != "{\"id\":\"new\"}\n" {
+		t.Errorf("exported %q, %v", got, err)
 	}
 }

@@ -142,16 +142,8 @@ func (b *Batch) commitLocked() error {
 	if cap(b.entries) < len(b.ops) {
 		b.entries = make([]badger.Entry, len(b.ops)+len(b.ops)/4)
 	}
-	r := b.p.reached
-	if r != nil && b.last != nil {
-		r = r.after(b.last)
-	}
+	passed := b.p.reached.passed(b.last)
 	err := b.p.update(func(t *tx) error {
-		if r != b.p.reached {
-			if err := b.p.storeReached(t, r); err != nil {
-				return err
-			}
-		}
 		for i := range b.ops {
 			o := &b.ops[i]
 			key := b.buf[o.key:o.value:o.value]
@@ -167,11 +159,13 @@ func (b *Batch) commitLocked() error {
 				return err
 			}
 		}
+		if passed { // last: the state is as far when this is written
+			return b.p.storeReached(t, nil)
+		}
 		return nil
 	})
-	if err == nil && r != b.p.reached {
-		b.p.reached = r
-		b.p.torn.Store(r != nil)
+	if err == nil && passed {
+		b.p.setReached(nil)
 	}
 	return err
 }

@@ -2,10 +2,13 @@ package engine
 
 import (
 	"bytes"
+	"encoding/binary"
 	"os"
 	"path/filepath"
 
 	"github.com/dgraph-io/badger/v4"
+
+	"github.com/millrace/millrace/feed"
 )
 
 const (
@@ -49,7 +52,12 @@ func (d *DB) noteBoot() {
 }
 
 // noteTorn opens all partitions, each of which then notes what it was found to hold.
-func (d *DB) noteTorn() error {
+func (d *DB) noteTorn() (err error) {
+	defer func() {
+		if wrong := d.Caught(recover()); wrong != nil {
+			err = wrong
+		}
+	}()
 	held, err := d.Partitions()
 	if err != nil || len(held) == 0 {
 		return err
@@ -69,7 +77,8 @@ func forgetBoot(dir string) { _ = os.Remove(filepath.Join(dir, bootName)) }
 // Kept tells whether all that Found tells of is there though the partition was not
 // closed in order: the process was killed and the machine went on, so what had been
 // written is in its files or in its memory of them. After a loss of power, or a sync
-// that failed, it is not known, and after Clear nothing of it is there.
+// that failed, it is not known; after Clear nothing of it is there, and after any other
+// write not all.
 func (p *Partition) Kept() bool { return p.d.kept && !p.cleared.Load() && !p.torn.Load() }
 
 // reached is how far a partition was applied once, where its state was set back to what was
@@ -83,6 +92,7 @@ func (p *Partition) Kept() bool { return p.d.kept && !p.cleared.Load() && !p.tor
 //	then up to 20                     state 20, nothing is stored
 type reached struct {
 	State
+	base feed.LSN // what the state was set back to
 	torn bool
 }
 
@@ -101,8 +111,12 @@ func (p *Partition) loadReached() (*reached, error) {
 	if len(value) < 2 || value[0] != valueVersion {
 		return nil, corrupt("reached %x", value)
 	}
-	r := &reached{torn: value[1] != 0}
-	r.State, err = decodeState(value[2:])
+	base, n := binary.Uvarint(value[2:])
+	if n <= 0 {
+		return nil, corrupt("reached %x", value)
+	}
+	r := &reached{base: feed.LSN(base), torn: value[1] != 0}
+	r.State, err = decodeState(value[2+n:])
 	return r, err
 }
 
@@ -115,16 +129,27 @@ func (p *Partition) storeReached(t *tx, r *reached) error {
 	if r.torn {
 		torn = 1
 	}
-	return t.set(p.reachedKey(), appendState([]byte{valueVersion, torn}, &r.State))
+	value := binary.AppendUvarint([]byte{valueVersion, torn}, uint64(r.base))
+	return t.set(p.reachedKey(), appendState(value, &r.State))
 }
 
-// after is what is reached once the state is s.
-func (r *reached) after(s *State) *reached {
-	switch {
-	case r.Log != s.Log, r.Applied <= s.Applied:
-		return nil
-	case r.torn:
+// setReached takes over what is stored. The caller holds p.mu.
+func (p *Partition) setReached(r *reached) {
+	p.reached = r
+	p.torn.Store(r != nil && r.torn)
+}
+
+// tear returns what is reached behind a write.
+func (r *reached) tear() *reached {
+	if r == nil || r.torn {
 		return r
 	}
-	return &reached{State: r.State, torn: true}
+	torn := *r
+	torn.torn = true
+	return &torn
+}
+
+// passed says whether a state s is as far.
+func (r *reached) passed(s *State) bool {
+	return r != nil && s != nil && (r.Log != s.Log || r.Applied <= s.Applied)
 }

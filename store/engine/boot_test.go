@@ -187,3 +187,54 @@ func TestKept_NotAfterALossOfPowerThatNobodyLookedAt(t *testing.T) {
 	}
 	must(t, db.Close())
 }
+
+// TestKept_NotAfterALossOfPowerBehindAKill: a process that was killed leaves all, one that opens it and
+// is killed too leaves all of that, and then the machine loses its power.
+func TestKept_NotAfterALossOfPowerBehindAKill(t *testing.T) {
+	_, left := killed(t, true)
+	dir := place(t, left)
+	db, err := engine.Open(dir, small, quiet)
+	must(t, err)
+	openPartition(t, db, partA)
+	left = files(t, dir)
+	must(t, db.Close())
+	left["BOOT"] = []byte("c56c6bb7-0c39-4b39-8f4b-0e7d3d3a4b1c\n")
+	dir = place(t, left)
+	for range 2 {
+		db, err := engine.Open(dir, small, quiet)
+		must(t, err)
+		if p := openPartition(t, db, partA); p.Kept() || p.Found().Applied != 20 {
+			t.Errorf("kept %v, found %d", p.Kept(), p.Found().Applied)
+		}
+		must(t, db.Close())
+	}
+}
+
+// TestKept_NotBehindAnyWrite: what is written of a commit before its end, such as what comes before new
+// settings, and expiries that are rebuilt, changes items too.
+func TestKept_NotBehindAnyWrite(t *testing.T) {
+	for name, write := range map[string]func(p *engine.Partition) error{
+		"a part of a commit": func(p *engine.Partition) error {
+			b := p.NewBatch(&engine.Schema{})
+			return errors.Join(b.PutRecord('R', []byte("key"), []byte("value")), b.Commit())
+		},
+		"expiries": func(p *engine.Partition) error { return p.RebuildExpiries(&engine.Schema{}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, left := killed(t, true)
+			dir := place(t, left)
+			for i := range 2 {
+				db, err := engine.Open(dir, small, quiet)
+				must(t, err)
+				p := openPartition(t, db, partA)
+				if i == 0 {
+					must(t, write(p))
+				}
+				if p.Kept() || p.Found().Applied != 20 {
+					t.Errorf("process %d: kept %v, found %d", i, p.Kept(), p.Found().Applied)
+				}
+				must(t, db.Close())
+			}
+		})
+	}
+}

@@ -64,12 +64,10 @@ func (p *Partition) readState(kind byte) (s State, err error) {
 func (p *Partition) Clear() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if r := p.reached; r != nil && !r.torn {
-		torn := &reached{State: r.State, torn: true}
-		if err := p.update(func(t *tx) error { return p.storeReached(t, torn) }); err != nil {
+	if p.reached != nil {
+		if err := p.update(func(*tx) error { return nil }); err != nil {
 			return fmt.Errorf("%w: %s: %w", ErrNotCleared, p.id, err)
 		}
-		p.reached = torn
 	}
 	prefix, err := p.d.newPrefix(p.id, p.prefix.Load())
 	if prefix != 0 { // also where it could not be synced: the old one is garbage from now on
@@ -116,10 +114,16 @@ func (p *Partition) recover() (err error) {
 			"partition", p.id.String(), "applied", uint64(p.found.Applied))
 		return p.clearFound()
 	}
-	if state.Applied != synced.Applied || state.Log != synced.Log || state.Sum != synced.Sum {
+	unclean := state.Applied != synced.Applied || state.Log != synced.Log || state.Sum != synced.Sum
+	if unclean {
 		p.d.log.Info("partition was not closed in order; its log is applied again from what was synced",
 			"partition", p.id.String(), "applied", uint64(state.Applied), "synced", uint64(synced.Applied))
-		err := p.noteReached(!p.d.kept, func(t *tx) error { return p.setValue(t, p.key(kindState), appendState(nil, &synced)) })
+	}
+	// Also what a process found that was killed itself, and whose machine has lost its power since.
+	if unclean || p.found.Applied > state.Applied && !p.d.kept {
+		err := p.noteReached(&reached{State: p.found, base: synced.Applied, torn: !p.d.kept || p.torn.Load()}, func(t *tx) error {
+			return p.setValue(t, p.key(kindState), appendState(nil, &synced))
+		})
 		if err != nil {
 			return err
 		}
@@ -133,23 +137,23 @@ func (p *Partition) recoverReached() error {
 	if err != nil || r == nil {
 		return err
 	}
-	p.reached = r
+	if p.found.Applied != r.base {
+		r = r.tear() // an earlier release has applied commits since, and notes nothing of it
+	}
+	p.setReached(r)
 	if p.found.Applied == 0 || p.found.Log == r.Log && p.found.Applied < r.Applied {
 		p.found = r.State
-		p.torn.Store(r.torn)
 	}
 	return nil
 }
 
 // noteReached notes what was found, in the transaction that sets the state back.
-func (p *Partition) noteReached(torn bool, setBack func(*tx) error) error {
+func (p *Partition) noteReached(r *reached, setBack func(*tx) error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	r := &reached{State: p.found, torn: torn || p.torn.Load()}
-	err := p.update(func(t *tx) error { return errors.Join(setBack(t), p.storeReached(t, r)) })
+	err := p.d.update(&p.w, false, func(t *tx) error { return errors.Join(setBack(t), p.storeReached(t, r)) })
 	if err == nil {
-		p.reached = r
-		p.torn.Store(r.torn)
+		p.setReached(r)
 	}
 	return err
 }
@@ -181,7 +185,7 @@ func (p *Partition) recoverEmpty() error {
 // clearFound empties the partition, and notes what was found.
 func (p *Partition) clearFound() error {
 	if p.found.Applied > 0 {
-		if err := p.noteReached(true, func(*tx) error { return nil }); err != nil {
+		if err := p.noteReached(&reached{State: p.found, torn: true}, func(*tx) error { return nil }); err != nil {
 			return err
 		}
 	}
@@ -213,8 +217,24 @@ func (p *Partition) key(kind byte) []byte {
 	return appendPrefix(make([]byte, 0, prefixLen+1), p.prefix.Load(), kind)
 }
 
-// update runs f in a write transaction. The caller holds p.mu.
-func (p *Partition) update(f func(*tx) error) error { return p.d.update(&p.w, false, f) }
+// update runs f in a write transaction. Of what is reached beyond the state not all is there any
+// more then, which is written first: a large transaction is not one to a crash. The caller holds
+// p.mu.
+func (p *Partition) update(f func(*tx) error) error {
+	r := p.reached.tear()
+	err := p.d.update(&p.w, false, func(t *tx) error {
+		if r != p.reached {
+			if err := p.storeReached(t, r); err != nil {
+				return err
+			}
+		}
+		return f(t)
+	})
+	if err == nil {
+		p.setReached(r)
+	}
+	return err
+}
 
 // setValue writes a value of any size and removes chunks of a former one. The
 // caller holds p.mu.

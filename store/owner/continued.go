@@ -308,7 +308,7 @@ func (s *Server) lastCopy(ctx context.Context, db *engine.DB, id feed.Partition,
 		return fmt.Sprintf("its stream is log %s, the catalog names log %s", log.ID(), want), nil
 	case len(shape.Missing) > 0:
 		return "its log lacks " + shape.Lacks(), nil
-	case state.Log == want && shape.Last < latest.Applied:
+	case latest.Log == want && shape.Last < latest.Applied:
 		return fmt.Sprintf("its log ends at LSN %d, and %d was applied", shape.Last, latest.Applied), nil
 	case state.Log == want:
 		if why, err = p.diverges(ctx, shape, state, latest); why != "" || err != nil {

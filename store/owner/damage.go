@@ -209,12 +209,14 @@ func (p *Partition) openReadOnly(damage *DamagedError) (readable bool, err error
 	if latest := p.latest(state); p.state.Load() == nil && latest.Applied != state.Applied {
 		// Commits between the two were applied and may be lost in parts.
 		if !p.engine.Kept() {
-			damage.unreadable()
+			if !damage.Unreadable { // else it tells more already of what heals it
+				damage.unreadable()
+			}
 		} else if state, err = p.adopt(latest); err != nil {
 			return false, errors.Join(damage, err)
 		}
 	}
-	damage.need = max(damage.need, state.Applied, p.engine.Found().Applied)
+	damage.need = max(damage.need, p.latest(state).Applied)
 	if damage.Unreadable || state.Applied == 0 {
 		if !damage.Unreadable {
 			damage.unreadable()

@@ -263,9 +263,6 @@ func (s *Server) pinnable(ctx context.Context, p *Partition, shape *feed.Shape) 
 	if why := p.closedFor.Load(); why != nil {
 		return nil, 0, why
 	}
-	if why := p.trouble.Load(); why != nil && p.readOnly.Load() {
-		return nil, 0, why // the log that would be read behind the snapshot is damaged
-	}
 	all, _, err := snapshot.Newest(ctx, s.cfg.snapshots, p.id)
 	if err != nil {
 		return nil, 0, err

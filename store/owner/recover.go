@@ -136,7 +136,7 @@ func (p *Partition) attach(ctx context.Context, want feed.LogID) (*applier, erro
 //
 //	the last process died at 9, synced 6    state 6, found 9    9
 //	the same, and this one applied up to 12 state 12, found 9   12
-//	nothing was synced, so it was emptied   no state, found 9       9
+//	nothing was synced: it was emptied      no state, found 9       9
 //	this one rebuilt it from another log    found is of the log before and tells nothing
 func (p *Partition) latest(state engine.State) engine.State {
 	if found := p.engine.Found(); (found.Log == state.Log || state.Applied == 0) && found.Applied > state.Applied {
