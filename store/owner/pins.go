@@ -365,6 +365,9 @@ func (p *Partition) pinnedItems(ctx context.Context, r *store.ReadPinned) (*snap
 	if err != nil {
 		return nil, err
 	}
+	if m.ID() != r.ID {
+		return nil, snapshot.ErrNotFound
+	}
 	// The manifest was read without the lock: another page may have opened the same snapshot.
 	p.pins.mu.Lock()
 	defer p.pins.mu.Unlock()

@@ -91,9 +91,10 @@ func Pins(ctx context.Context, s Store, p feed.Partition) ([]Pin, error) {
 	return all, nil
 }
 
-// PinSnapshot keeps a snapshot that the pointer names for a holder, in the place of one
-// that the holder had pinned before. items is what Items.Count said of it. The error is
-// ErrNotFound if the pointer does not name it any more.
+// PinSnapshot keeps a snapshot that the pointer names for a holder, and returns the pin. One that
+// the holder has and that lasts is kept, of another snapshot too, until then at least: another
+// owner may have made it meanwhile, and the holder been told. items is what Items.Count said
+// of m. The error is ErrNotFound if the pointer does not name m any more.
 func PinSnapshot(ctx context.Context, s Store, m *Manifest, holder string, items uint64, until time.Time) (Pin, error) {
 	unlock, err := lockPointer(ctx, m.Partition)
 	if err != nil {
@@ -103,6 +104,9 @@ func PinSnapshot(ctx context.Context, s Store, m *Manifest, holder string, items
 	at, err := readPointer(ctx, s, m.Partition)
 	if err != nil {
 		return Pin{}, err
+	}
+	if n := at.lasting(holder); n >= 0 {
+		return at.extend(ctx, s, m.Partition, n, until)
 	}
 	n := slices.IndexFunc(at.Snapshots, func(n named) bool { return n.ID == m.id })
 	if n < 0 {
@@ -125,10 +129,21 @@ func ExtendPin(ctx context.Context, s Store, p feed.Partition, holder string, un
 	if err != nil {
 		return Pin{}, err
 	}
-	n := slices.IndexFunc(at.Pins, func(p pinned) bool { return p.Holder == holder })
-	if n < 0 || !time.Now().Before(at.Pins[n].Until) {
+	n := at.lasting(holder)
+	if n < 0 {
 		return Pin{}, fmt.Errorf("%w: pin of %s in partition %s", ErrNotFound, holder, p)
 	}
+	return at.extend(ctx, s, p, n, until)
+}
+
+// lasting returns the index of a holder's pin, -1 if it has none that lasts.
+func (at *pointer) lasting(holder string) int {
+	now := time.Now()
+	return slices.IndexFunc(at.Pins, func(p pinned) bool { return p.Holder == holder && now.Before(p.Until) })
+}
+
+// extend lets the pin at index n last until a time at least.
+func (at *pointer) extend(ctx context.Context, s Store, p feed.Partition, n int, until time.Time) (Pin, error) {
 	if until = until.UTC().Truncate(time.Millisecond); !at.Pins[n].Until.Before(until) {
 		return at.Pins[n].pin(), nil
 	}

@@ -195,3 +195,37 @@ func TestPin_ADamagedOneIsTold(t *testing.T) {
 		t.Errorf("a pinned snapshot that is gone: %v", err)
 	}
 }
+
+// TestPin_ALateOwnerDoesNotMoveIt: an owner that was asked before another, and comes to it after, leaves the
+// pin of which the holder has been told, also if it lapses sooner.
+func TestPin_ALateOwnerDoesNotMoveIt(t *testing.T) {
+	p, s := newPartition(t), snapshot.Directory(t.TempDir())
+	now := time.Now()
+	fill(t, p, 10, 100, 1)
+	former := write(t, s, p)
+	fill(t, p, 10, 100, 2)
+	told := write(t, s, p)
+	_, err := snapshot.PinSnapshot(t.Context(), s, told, "a", told.Items(), now.Add(time.Hour))
+	must(t, err)
+	late, err := snapshot.PinSnapshot(t.Context(), s, former, "a", former.Items(), now.Add(2*time.Hour))
+	must(t, err)
+	if late.ID != told.ID() || late.Until.Before(now.Add(2*time.Hour-time.Second)) {
+		t.Errorf("the late owner pins %s until %s, the holder was told %s", late.ID, late.Until, told.ID())
+	}
+	var last *snapshot.Manifest
+	for lsn := range feed.LSN(3) {
+		fill(t, p, 10, 100, lsn+3)
+		last = write(t, s, p)
+	}
+	m, _, err := snapshot.Pinned(t.Context(), s, told.Partition, "a")
+	must(t, err)
+	if m.ID() != told.ID() {
+		t.Errorf("%s is pinned, the holder was told %s", m.ID(), told.ID())
+	}
+	must(t, snapshot.ReleasePins(t.Context(), s, told.Partition, func(string) bool { return true }))
+	again, err := snapshot.PinSnapshot(t.Context(), s, last, "a", last.Items(), now.Add(time.Hour))
+	must(t, err)
+	if again.ID != last.ID() {
+		t.Error("a pin that was released is kept")
+	}
+}
