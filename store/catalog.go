@@ -277,13 +277,24 @@ func (c *Catalog) Create(ctx context.Context, database, name string, spec Contai
 	case info.State == ContainerReady:
 		return info, nil
 	}
+	ready, err := c.makeReady(ctx, info)
+	if err != nil {
+		if left := c.removeUnnamed(ctx, &info); left != nil {
+			err = errors.Join(err, left)
+		}
+		return info, err
+	}
+	return ready, nil
+}
+
+// makeReady makes the logs of a container whose record is there, and then says that it is ready.
+func (c *Catalog) makeReady(ctx context.Context, info ContainerInfo) (ContainerInfo, error) {
 	if err := c.createLogs(ctx, &info); err != nil {
 		return info, err
 	}
-	id := info.ID
-	return c.modify(ctx, database, name, func(i *ContainerInfo) error {
-		if i.ID != id || i.State == ContainerDeleting {
-			return Refuse(StatusConflict, "container %s/%s was deleted meanwhile; try again", database, name)
+	return c.modify(ctx, info.Database, info.Name, func(i *ContainerInfo) error {
+		if i.ID != info.ID || i.State == ContainerDeleting {
+			return Refuse(StatusConflict, "container %s/%s was deleted meanwhile; try again", info.Database, info.Name)
 		}
 		i.State = ContainerReady
 		return nil
@@ -419,29 +430,6 @@ func (s *ContainerSpec) FixedDifference(other *ContainerSpec) string {
 		return "uniqueKeys"
 	}
 	return ""
-}
-
-// Delete removes a container, its items and its logs. It may be called again
-// after a crash.
-func (c *Catalog) Delete(ctx context.Context, database, name string) error {
-	info, err := c.modify(ctx, database, name, func(i *ContainerInfo) error {
-		i.State = ContainerDeleting
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	// The record goes last: a crash before leaves a container that is being deleted, and
-	// another Delete goes on with it.
-	for _, p := range info.Partitions {
-		if err := feed.DeleteLog(ctx, c.js, feed.Partition{Container: info.ID, Number: p.Number}); err != nil {
-			return fmt.Errorf("delete the log of %s/%d: %w", info.ID, p.Number, err)
-		}
-	}
-	if err := c.kv.Delete(ctx, catalogKey(database, name), jetstream.LastRevision(info.Revision)); err != nil {
-		return fmt.Errorf("remove container %s/%s from the catalog: %w", database, name, err)
-	}
-	return nil
 }
 
 // Watch calls f with all containers, once at first and then after every change,

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/leases/bucket"
 )
 
@@ -154,6 +155,81 @@ func readDatabase(entry jetstream.KeyValueEntry) (DatabaseInfo, error) {
 	}
 	info.Revision = entry.Revision()
 	return info, err
+}
+
+// Delete removes a container, its items and its logs. It may be called again
+// after a crash.
+func (c *Catalog) Delete(ctx context.Context, database, name string) error {
+	var id feed.ResourceID
+	for {
+		info, err := c.Get(ctx, database, name)
+		gone := isAbsent(err) || err == nil && info.ID != id
+		switch {
+		case id != "" && gone:
+			return nil // another Delete was faster
+		case err == nil && info.State != ContainerDeleting:
+			id = info.ID
+			info, err = c.modify(ctx, database, name, func(i *ContainerInfo) error {
+				if i.ID != id {
+					return Refuse(StatusConflict, "container %s/%s was made anew meanwhile; try again", database, name)
+				}
+				i.State = ContainerDeleting
+				return nil
+			})
+		}
+		if err != nil {
+			return err
+		}
+		id = info.ID
+		// The record goes last: a crash before leaves a container that is being deleted, and
+		// another Delete goes on with it, or a Keeper of package upkeep.
+		if err := c.deleteLogs(ctx, &info); err != nil {
+			return err
+		}
+		err = c.kv.Delete(ctx, catalogKey(database, name), jetstream.LastRevision(info.Revision))
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, jetstream.ErrKeyRevisionMismatch): // else somebody has changed another thing of it
+			return fmt.Errorf("remove container %s/%s from the catalog: %w", database, name, err)
+		}
+	}
+}
+
+// removeUnnamed removes the logs of a container that was deleted while they were made: whoever deleted
+// it saw those alone that were there, and one that no record names damages the catalog. Ids are
+// not used again, so no other container has such a log.
+func (c *Catalog) removeUnnamed(ctx context.Context, info *ContainerInfo) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unnamedMax) // the maker may have gone
+	defer cancel()
+	// Not by Get: to it a log without a name is a damage, where no record is.
+	entry, err := c.newest(ctx, info.Database, info.Name)
+	if err == nil {
+		now, err := decodeContainer(entry)
+		if err != nil || now.ID == info.ID && now.State != ContainerDeleting {
+			return err
+		}
+	} else if !isAbsent(err) {
+		return err
+	}
+	return c.deleteLogs(ctx, info)
+}
+
+// unnamedMax bounds the removal of logs whose container was deleted while it was made.
+const unnamedMax = 10 * time.Second
+
+func (c *Catalog) deleteLogs(ctx context.Context, info *ContainerInfo) error {
+	for _, p := range info.Partitions {
+		if err := feed.DeleteLog(ctx, c.js, feed.Partition{Container: info.ID, Number: p.Number}); err != nil {
+			return fmt.Errorf("delete the log of %s/%d: %w", info.ID, p.Number, err)
+		}
+	}
+	return nil
+}
+
+func isAbsent(err error) bool {
+	_, absent := errors.AsType[*NoContainerError](err)
+	return absent
 }
 
 // DeleteDatabase removes a database with all its containers, or returns

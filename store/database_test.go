@@ -1,12 +1,14 @@
 package store_test
 
 import (
+	"context"
 	"encoding/base64"
 	"errors"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/feed/natsd/natstest"
 	"github.com/millrace/millrace/store"
@@ -115,5 +117,97 @@ func TestCatalog_PoliciesOfTheFirst(t *testing.T) {
 	got, err := c.Get(t.Context(), "shop", "things")
 	if err != nil || string(got.Policies) != `{"by":"one"}` {
 		t.Errorf("%s, %v", got.Policies, err)
+	}
+}
+
+// beforeStream is a JetStream that does something before it makes or removes a stream, once.
+type beforeStream struct {
+	jetstream.JetStream
+	create, remove func(name string) func()
+	done           bool
+}
+
+func (b *beforeStream) run(f func(name string) func(), name string) {
+	if f == nil || b.done {
+		return
+	}
+	if act := f(name); act != nil {
+		b.done = true
+		act()
+	}
+}
+
+func (b *beforeStream) CreateStream(ctx context.Context, cfg jetstream.StreamConfig) (jetstream.Stream, error) { //nolint:gocritic // the interface's
+	b.run(b.create, cfg.Name)
+	return b.JetStream.CreateStream(ctx, cfg)
+}
+
+func (b *beforeStream) DeleteStream(ctx context.Context, name string) error {
+	b.run(b.remove, name)
+	return b.JetStream.DeleteStream(ctx, name)
+}
+
+// TestCatalog_DeletedWhileItIsMade deletes a container between the makings of its logs: the one that is made
+// after that must not stay, because no record names it, and a catalog with such a log opens for nobody.
+func TestCatalog_DeletedWhileItIsMade(t *testing.T) {
+	t.Parallel()
+	js := natstest.Start(t).JS
+	plain, err := store.OpenCatalog(t.Context(), js, store.CatalogConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slow := &beforeStream{JetStream: js, create: func(name string) func() {
+		if !strings.HasSuffix(name, "_1") {
+			return nil
+		}
+		return func() {
+			if err := plain.Delete(t.Context(), "shop", "things"); err != nil {
+				t.Error(err)
+			}
+		}
+	}}
+	maker, err := store.OpenCatalog(t.Context(), slow, store.CatalogConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := store.ContainerSpec{PartitionKey: []string{"/a"}, Partitions: 2}
+	if _, err := maker.Create(t.Context(), "shop", "things", spec); err == nil || !slow.done {
+		t.Errorf("a container that was deleted meanwhile was made: %v, deleted %v", err, slow.done)
+	}
+	if now, err := store.Examine(t.Context(), js); err != nil || now.Err() != nil {
+		t.Errorf("a log is left that no record names: %v, %v", err, now.Err())
+	}
+	if _, err := plain.Create(t.Context(), "shop", "things", spec); err != nil {
+		t.Errorf("the name cannot be used again: %v", err)
+	}
+}
+
+// TestCatalog_DeletedWhileItsRecordChanges changes the record between its state and its removal.
+func TestCatalog_DeletedWhileItsRecordChanges(t *testing.T) {
+	t.Parallel()
+	js := natstest.Start(t).JS
+	plain, err := store.OpenCatalog(t.Context(), js, store.CatalogConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	busy := &beforeStream{JetStream: js, remove: func(string) func() {
+		return func() {
+			if _, err := plain.Confirm(t.Context(), "shop", "things"); err != nil {
+				t.Error(err)
+			}
+		}
+	}}
+	deleter, err := store.OpenCatalog(t.Context(), busy, store.CatalogConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := plain.Create(t.Context(), "shop", "things", store.ContainerSpec{PartitionKey: []string{"/a"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := deleter.Delete(t.Context(), "shop", "things"); err != nil || !busy.done {
+		t.Errorf("%v, changed %v", err, busy.done)
+	}
+	if _, err := plain.Get(t.Context(), "shop", "things"); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("the container is still there: %v", err)
 	}
 }

@@ -64,9 +64,14 @@ func (s *Server) containerInfo(x *exchange) (store.ContainerInfo, error) {
 		err = &store.NoContainerError{Database: x.target.database, Name: x.target.container}
 	}
 	if isType[*store.NoContainerError](err) {
-		return info, refuse(http.StatusNotFound, "container %s/%s does not exist", x.target.database, x.target.container)
+		return info, absent(x)
 	}
 	return info, err
+}
+
+// absent says that the container of a request does not exist.
+func absent(x *exchange) *failure {
+	return refuse(http.StatusNotFound, "container %s/%s does not exist", x.target.database, x.target.container)
 }
 
 func (s *Server) readContainer(x *exchange) error {
@@ -158,7 +163,11 @@ func (s *Server) replaceSeen(x *exchange, info *store.ContainerInfo) (replaced s
 }
 
 func (s *Server) deleteContainer(x *exchange) error {
-	info, err := s.containerInfo(x)
+	// In any state: one that is still being made or deleted, by a request that was cut off, can be deleted too.
+	info, err := s.client.Catalog().Get(x.ctx, x.target.database, x.target.container)
+	if isType[*store.NoContainerError](err) {
+		return absent(x)
+	}
 	if err != nil {
 		return err
 	}

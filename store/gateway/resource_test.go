@@ -374,3 +374,33 @@ func TestContainer_MadeOnce(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// TestContainer_OneInAnyStateIsDeleted: a creation or a deletion that was cut off leaves a record that is no container to
+// whoever reads it, and whose name was taken for good.
+func TestContainer_OneInAnyStateIsDeleted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, gateway.Config{})
+	kv, err := w.js.KeyValue(t.Context(), store.CatalogBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, state := range []store.ContainerState{store.ContainerCreating, store.ContainerDeleting} {
+		w.container("things", byPK)
+		info, err := w.catalog.Get(t.Context(), "shop", "things")
+		if err != nil {
+			t.Fatal(err)
+		}
+		info.State = state
+		data, err := json.Marshal(info)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := kv.Update(t.Context(), "container.shop.things", data, info.Revision); err != nil {
+			t.Fatal(err)
+		}
+		w.ask("GET", "/dbs/shop/colls/things", "").is(404)
+		w.ask("DELETE", "/dbs/shop/colls/things", "").is(204)
+		w.ask("DELETE", "/dbs/shop/colls/things", "").is(404)
+	}
+	w.container("things", byPK)
+}

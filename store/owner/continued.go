@@ -257,6 +257,8 @@ func (s *Server) unfollow(ctx context.Context, db *engine.DB, id feed.Partition)
 		kept, err = s.lastCopy(ctx, db, id, want)
 	} else if !s.logDeleted(ctx, id) {
 		kept = "the catalog does not list its container, and its log is there"
+	} else {
+		err = errors.Join(s.dropSnapshots(ctx, id)...)
 	}
 	if kept != "" || err != nil {
 		return kept, err

@@ -33,6 +33,7 @@ type Server struct {
 	engineScrubbed atomic.Pointer[store.ScrubState] // stored by scrubLoop
 
 	opened   chan struct{} // holds a token when a partition was opened; for the scrub
+	relisted chan struct{} // holds a token when the catalog has changed; for dropLoop
 	pinAsked chan struct{} // holds a token when somebody waits for a pin
 
 	confirming sync.Mutex // guards confirmed
@@ -40,7 +41,8 @@ type Server struct {
 
 	mu         sync.Mutex // guards what follows
 	home       *home
-	containers map[feed.ResourceID]store.ContainerInfo // nil before the catalog was read
+	containers map[feed.ResourceID]store.ContainerInfo // that are ready; nil before the catalog was read
+	listed     map[feed.ResourceID]bool                // in whatever state; nil before the catalog was read
 	open       map[feed.Partition]*serving
 	followed   map[feed.Partition]*engine.Partition // whose copies are written by who follows their logs; see noteFollowed
 	lacking    map[feed.Partition]int               // how often their leases were given up for want of room
@@ -71,7 +73,8 @@ func NewServer(nc *nats.Conn, catalog *store.Catalog, db *engine.DB, manager *le
 	}
 	return &Server{
 		cfg: cfg, nc: nc, js: js, catalog: catalog, home: newHome(db), leases: manager, opened: make(chan struct{}, 1), pinAsked: make(chan struct{}, 1),
-		open: map[feed.Partition]*serving{}, followed: map[feed.Partition]*engine.Partition{}, lacking: map[feed.Partition]int{},
+		relisted: make(chan struct{}, 1),
+		open:     map[feed.Partition]*serving{}, followed: map[feed.Partition]*engine.Partition{}, lacking: map[feed.Partition]int{},
 		confirmed: map[feed.ResourceID]confirmation{},
 	}, nil
 }
@@ -97,6 +100,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer stop()
 	var wg sync.WaitGroup
 	wg.Go(func() { s.watchCatalog(work) })
+	wg.Go(func() { s.dropLoop(work) })
 	wg.Go(func() { s.cfg.level.Follow(work, s.js, s.cfg.Logger) })
 	wg.Go(func() { s.syncLoop(work) })
 	wg.Go(func() { s.diskLoop(work) })
@@ -121,7 +125,7 @@ const watchRetry = time.Second
 // while the catalog cannot be reached.
 func (s *Server) watchCatalog(ctx context.Context) {
 	for {
-		err := s.catalog.Watch(ctx, func(infos []store.ContainerInfo) { s.catalogChanged(ctx, infos) })
+		err := s.catalog.Watch(ctx, s.catalogChanged)
 		if ctx.Err() != nil {
 			return
 		}
@@ -133,33 +137,89 @@ func (s *Server) watchCatalog(ctx context.Context) {
 	}
 }
 
-// catalogChanged makes the partitions of all containers the resources of this group,
-// passes wishes on to the open ones, and drops the state of containers that are gone.
-func (s *Server) catalogChanged(ctx context.Context, infos []store.ContainerInfo) {
+// catalogChanged makes the partitions of all containers the resources of this group, and passes
+// wishes on to the open ones.
+func (s *Server) catalogChanged(infos []store.ContainerInfo) {
 	s.adoptContainers(infos)
-	db := s.Engine()
-	kept, err := db.Partitions()
-	if err != nil {
-		s.cfg.Logger.Error("partitions of the engine", "error", err)
+	select {
+	case s.relisted <- struct{}{}:
+	default:
 	}
-	for _, id := range kept {
-		if s.unlisted(id, infos) && s.logDeleted(ctx, id) {
-			if err := db.DropPartition(id); err != nil {
-				s.cfg.Logger.Error("drop the state of a container that was deleted", "partition", id.String(), "error", err)
-			}
-			s.dropSnapshots(ctx, id)
+}
+
+// dropLoop drops what is left of containers that were deleted, after each change of the catalog and, while
+// something is left, now and then: an owner may still be at its last requests, and the store of snapshots
+// away. It is beside the watch of the catalog, which such a store must not hold up.
+func (s *Server) dropLoop(ctx context.Context) {
+	t := time.NewTicker(s.cfg.CheckInterval)
+	defer t.Stop()
+	for left := false; ; {
+		var again <-chan time.Time
+		if left {
+			again = t.C
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.relisted:
+		case <-again:
+		}
+		h := s.enter()
+		if h == nil {
+			left = true
+			continue
+		}
+		err := s.within(ctx, h, func(ctx context.Context) (err error) {
+			left, err = s.dropUnlisted(ctx, h.db)
+			return err
+		})
+		h.users.Done()
+		if err != nil && ctx.Err() == nil {
+			left = true
+			s.cfg.Logger.Error("drop what is left of containers that were deleted", "error", err)
 		}
 	}
 }
 
-// unlisted says whether a partition's container is not in the catalog and nobody
-// serves or follows it any more.
-func (s *Server) unlisted(id feed.Partition, infos []store.ContainerInfo) bool {
+// dropUnlisted drops snapshots and state of the partitions whose containers are gone, and says whether something
+// is left. State goes last: it is what names them.
+func (s *Server) dropUnlisted(ctx context.Context, db *engine.DB) (left bool, err error) {
+	kept, err := db.Partitions()
+	if err != nil {
+		return true, fmt.Errorf("partitions of the engine: %w", err)
+	}
+	for _, id := range kept {
+		if !s.unlisted(id) {
+			continue
+		}
+		if s.inUse(id) || !s.logDeleted(ctx, id) {
+			left = true
+			continue
+		}
+		if err := errors.Join(s.dropSnapshots(ctx, id)...); err != nil {
+			return true, err
+		}
+		if err := db.DropPartition(id); err != nil {
+			return true, err
+		}
+	}
+	return left, nil
+}
+
+// unlisted says whether a partition's container is not in the catalog.
+func (s *Server) unlisted(id feed.Partition) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.listed != nil && !s.listed[id.Container]
+}
+
+// inUse says whether this process serves a partition, opens it, or follows it.
+func (s *Server) inUse(id feed.Partition) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, serving := s.open[id]
 	_, followed := s.followed[id]
-	return !serving && !followed && !slices.ContainsFunc(infos, func(i store.ContainerInfo) bool { return i.ID == id.Container })
+	return serving || followed || s.leases.Has(LeaseResource(id))
 }
 
 // logDeleted says whether the log of a partition is gone too. A record that the catalog has
@@ -175,9 +235,10 @@ func (s *Server) logDeleted(ctx context.Context, id feed.Partition) bool {
 func (s *Server) adoptContainers(infos []store.ContainerInfo) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.containers = map[feed.ResourceID]store.ContainerInfo{}
+	s.containers, s.listed = map[feed.ResourceID]store.ContainerInfo{}, map[feed.ResourceID]bool{}
 	var resources []string
 	for _, info := range infos {
+		s.listed[info.ID] = true
 		if info.State != store.ContainerReady {
 			continue
 		}

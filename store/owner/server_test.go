@@ -64,6 +64,7 @@ func (c *cluster) conn() *nats.Conn {
 // process is one store process: a server with an engine and leases of its own.
 type process struct {
 	client *store.Client
+	server *owner.Server
 	stop   func()
 }
 
@@ -93,7 +94,7 @@ func (c *cluster) process(name, dir string) *process {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- srv.Run(ctx) }()
-	p := &process{client: store.NewClient(nc, c.catalog, store.ClientConfig{Local: local})}
+	p := &process{server: srv, client: store.NewClient(nc, c.catalog, store.ClientConfig{Local: local})}
 	p.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -273,6 +274,11 @@ func TestADeletedContainerIsGone(t *testing.T) {
 	if _, err := p.client.Container(t.Context(), "default", "things"); !errors.As(err, &none) {
 		t.Errorf("after the delete: %v", err)
 	}
+	// No other change of the catalog is needed.
+	poll.Until(t, func() error {
+		left, err := p.server.Engine().Partitions()
+		return poll.Unless(err == nil && len(left) == 0, fmt.Sprintf("the engine still holds %v, %v", left, err))
+	})
 	if _, err := c.catalog.Create(t.Context(), "default", "things", spec); err != nil {
 		t.Fatal(err)
 	}

@@ -376,12 +376,13 @@ func (s *Server) writeSnapshot(ctx context.Context, p *Partition, turn func() er
 }
 
 // dropSnapshots removes the snapshots of a partition whose container was deleted.
-func (s *Server) dropSnapshots(ctx context.Context, id feed.Partition) {
+func (s *Server) dropSnapshots(ctx context.Context, id feed.Partition) (errs []error) {
 	for _, from := range s.cfg.snapshotStores() {
 		if err := snapshot.Remove(ctx, from, id); err != nil {
-			s.cfg.Logger.Error("drop the snapshots of a container that was deleted", "partition", id.String(), "store", from.String(), "error", err)
+			errs = append(errs, fmt.Errorf("drop the snapshots of partition %s in %s: %w", id, from, err))
 		}
 	}
+	return errs
 }
 
 // loadSnapshot makes the state of a partition whose engine holds nothing that counts. It takes the

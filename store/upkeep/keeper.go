@@ -55,6 +55,9 @@ type Config struct {
 	Copies []spare.Source
 	// Interval is the time between two passes while nothing changes. Default 10s.
 	Interval time.Duration
+	// DeletionMax is how long a container may be about to be deleted before that is taken over
+	// from whoever began it. Default 1m.
+	DeletionMax time.Duration
 	// Logger takes what is not as it is to be, once. Default slog.Default().
 	Logger *slog.Logger
 }
@@ -75,6 +78,9 @@ func NewKeeper(js jetstream.JetStream, catalog *store.Catalog, cfg Config) *Keep
 	cfg.Wish.Replicas = max(cfg.Wish.Replicas, 1)
 	if cfg.Interval == 0 {
 		cfg.Interval = intervalDefault
+	}
+	if cfg.DeletionMax == 0 {
+		cfg.DeletionMax = time.Minute
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
@@ -136,6 +142,22 @@ func (k *Keeper) watch(ctx context.Context, changed chan<- struct{}) {
 	}
 }
 
+// finishDeletions deletes containers whose deletion was begun and not ended, because its process was
+// killed or its client has gone. Their names could not be used again.
+func (k *Keeper) finishDeletions(ctx context.Context, records []store.Record) error {
+	var errs []error
+	for i := range records {
+		r := &records[i]
+		if r.Info.State != store.ContainerDeleting || time.Since(r.Written) < k.cfg.DeletionMax {
+			continue
+		}
+		if err := k.catalog.Delete(ctx, r.Info.Database, r.Info.Name); err != nil && !errors.Is(err, store.ErrNotFound) {
+			errs = append(errs, fmt.Errorf("finish the deletion of container %s/%s: %w", r.Info.Database, r.Info.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // Pass brings everything to what it is to be and tells what is short of it even
 // so. An error says what could not be done; the rest was.
 func (k *Keeper) Pass(ctx context.Context) (*Report, error) {
@@ -153,6 +175,7 @@ func (k *Keeper) Pass(ctx context.Context) (*Report, error) {
 	if err != nil {
 		errs = append(errs, err)
 	}
+	errs = append(errs, k.finishDeletions(ctx, records))
 	labelled, err := labelsOf(records)
 	if err != nil {
 		errs = append(errs, err)

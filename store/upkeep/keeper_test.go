@@ -287,3 +287,42 @@ func TestCopies_OfDatabasesAreMade(t *testing.T) {
 		t.Errorf("a database whose record cannot be read: %v", err)
 	}
 }
+
+// TestKeeper_FinishesADeletion: whoever deleted a container was killed, or its client has gone, before the record
+// was removed. Its name can be used again behind a pass.
+func TestKeeper_FinishesADeletion(t *testing.T) {
+	t.Parallel()
+	js := alone(t)
+	catalog := must[*store.Catalog](t)(store.OpenCatalog(t.Context(), js, store.CatalogConfig{}))
+	spec := store.ContainerSpec{PartitionKey: []string{"/id"}}
+	must[store.ContainerInfo](t)(catalog.Create(t.Context(), "default", "orders", spec))
+	must[jetstream.KeyValue](t)(js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "millrace_leases"}))
+	ctx, cancel := context.WithCancel(t.Context())
+	cut := must[*store.Catalog](t)(store.OpenCatalog(t.Context(), &cutOff{js, cancel}, store.CatalogConfig{}))
+	if err := cut.Delete(ctx, "default", "orders"); err == nil {
+		t.Fatal("the deletion was not cut off")
+	}
+	pass := func(max time.Duration) {
+		k := upkeep.NewKeeper(js, catalog, upkeep.Config{
+			Wish: upkeep.Wish{Replicas: 1, Leases: "millrace_leases"}, Copies: []spare.Source{store.DatabaseRecords()}, DeletionMax: max, Logger: quiet,
+		})
+		must[*upkeep.Report](t)(k.Pass(t.Context()))
+	}
+	pass(time.Hour)
+	if info := must[store.ContainerInfo](t)(catalog.Get(t.Context(), "default", "orders")); info.State != store.ContainerDeleting {
+		t.Errorf("one that may be under way is %s", info.State)
+	}
+	pass(time.Nanosecond)
+	must[store.ContainerInfo](t)(catalog.Create(t.Context(), "default", "orders", spec))
+}
+
+// cutOff is a JetStream whose user goes away when a stream is to be removed.
+type cutOff struct {
+	jetstream.JetStream
+	cut func()
+}
+
+func (c *cutOff) DeleteStream(ctx context.Context, _ string) error {
+	c.cut()
+	return context.Cause(ctx)
+}
