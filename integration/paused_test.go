@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -243,10 +244,8 @@ func (c *cluster) held(network *relay, product *store.Container, rename func()) 
 	defer tick.Stop()
 	late := time.After(time.Second)
 	for {
-		for _, p := range product.Partitions() {
-			if network.holdsPage(p) {
-				return true
-			}
+		if slices.ContainsFunc(product.Partitions(), network.holdsPage) {
+			return true
 		}
 		select {
 		case <-tick.C:
