@@ -196,6 +196,20 @@ func (c *Catalog) Delete(ctx context.Context, database, name string) error {
 	}
 }
 
+// FinishDelete ends a deletion that was begun, of the container whose record was read: it removes what is left of
+// its logs, and the record. Where the record has changed since, it leaves that: the container
+// may have gone, and its name be another's.
+func (c *Catalog) FinishDelete(ctx context.Context, info *ContainerInfo) error {
+	if err := c.deleteLogs(ctx, info); err != nil {
+		return err
+	}
+	err := c.kv.Delete(ctx, catalogKey(info.Database, info.Name), jetstream.LastRevision(info.Revision))
+	if err != nil && !errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
+		return fmt.Errorf("remove container %s/%s from the catalog: %w", info.Database, info.Name, err)
+	}
+	return nil
+}
+
 // removeUnnamed removes the logs of a container that was deleted while they were made: whoever deleted
 // it saw those alone that were there, and one that no record names damages the catalog. Ids are
 // not used again, so no other container has such a log.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -111,11 +112,14 @@ func (a *app) exportTo(file string) (*exported, error) {
 	}
 	e := &exported{name: file}
 	target := file
+	if named, err := filepath.EvalSymlinks(file); err == nil {
+		e.name, target = named, named // a link stays one
+	}
 	mode := fs.FileMode(0o666)
-	info, err := os.Lstat(file)
-	// What is there and no file, such as a pipe or a link, is written to as it is.
+	info, err := os.Stat(file)
+	// What is there and no file, such as a pipe, is written to as it is.
 	if err != nil || info.Mode().IsRegular() {
-		e.partial = fmt.Sprintf("%s.%d.partial", file, os.Getpid())
+		e.partial = fmt.Sprintf("%s.%d.partial", e.name, os.Getpid())
 		target = e.partial
 	}
 	if err == nil {

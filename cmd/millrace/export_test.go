@@ -80,15 +80,22 @@ func TestExport_AFileHasItsNameWhenAllIsInIt(t *testing.T) {
 	}
 }
 
-// TestExport_ALinkStaysOne: what a link names is written to, such as a pipe.
+// TestExport_ALinkStaysOne: the file that a link names is replaced.
 func TestExport_ALinkStaysOne(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
-	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Symlink(file, link)); err != nil {
+	if err := errors.Join(os.WriteFile(file, []byte("old"), 0o600), os.Symlink(file, link)); err != nil {
 		t.Fatal(err)
 	}
 	a := &app{streams: streams{err: io.Discard}}
+	cut := errors.New("the wire is cut")
+	if err := a.export(t.Context(), cutReader{cut}, link); !errors.Is(err, cut) {
+		t.Errorf("error %v, want %v", err, cut)
+	}
+	if got, err := os.ReadFile(file); err != nil || string(got) != "old" {
+		t.Errorf("what was there before became %q, %v", got, err)
+	}
 	if err := a.export(t.Context(), cutReader{}, link); err != nil {
 		t.Fatal(err)
 	}

@@ -243,6 +243,10 @@ func TestListen_AnswersThatNobodyTakesHaveRoomForSomeBytes(t *testing.T) {
 		status, retry := ask(r, text)
 		return poll.Unless(status == http.StatusTooManyRequests && retry != "", fmt.Sprintf("status %d of a page for which there is no room", status))
 	})
+	short, shorter := request(true, `{"query":"SELECT VALUE COUNT(1) FROM c"}`)
+	if status, _ := ask(short, shorter); status != http.StatusOK {
+		t.Errorf("status %d of a short answer beside them", status)
+	}
 	write, body := request(false, fmt.Sprintf(`{"id":"new","pk":"a","text":"%s"}`, big))
 	if status, _ := ask(write, body); status != http.StatusCreated {
 		t.Errorf("status %d of a write, whose item has no room in the answer", status)

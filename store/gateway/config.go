@@ -91,7 +91,8 @@ type Config struct {
 
 	// AnswersMax bounds the bytes of all answers that clients are taking. Where there is no
 	// room for another, one whose client has taken nothing of it for 5s is cut off; if there
-	// is none, a read is answered 429. Answers to writes count, and are sent all the same.
+	// is none, a read of more than 64 KiB is answered 429. Shorter answers, and those to
+	// writes, count and are sent all the same.
 	// Default 268435456 (256 MiB), at least 8388608 (8 MiB).
 	AnswersMax int `yaml:"answersMax"`
 

@@ -215,8 +215,10 @@ func (x *exchange) decode(into any) error {
 // answer sends JSON, or nothing for an empty body.
 func (x *exchange) answer(status int, charge float64, body []byte) {
 	h := x.w.Header()
-	// What was read can be read again. What was written is not undone by a refusal to say so.
-	if must := status >= http.StatusBadRequest || x.op == nil || x.op.writes; x.slot != nil && !x.slot.hold(x.ctx, len(body), must) {
+	// What was read can be read again. What was written, or read in one request with that, is not undone
+	// by a refusal to say so.
+	must := status >= http.StatusBadRequest || x.op == nil || x.op.writes
+	if x.slot != nil && !x.slot.hold(x.ctx, len(body), must) {
 		h.Del(headerContinuation)
 		h.Del(headerETag)
 		x.fail(errNoAnswerRoom)

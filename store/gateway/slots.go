@@ -93,14 +93,14 @@ func (s *slots) cutLocked(ctx context.Context) *slot {
 	return victim
 }
 
-// hold takes room for an answer, and says whether there is enough. One answer has room always, and so has one that
-// must be sent: of what has happened already.
+// hold takes room for an answer, and says whether there is enough. One answer has room always, and so has one of a
+// piece, of which the slots bound all together, and one that must be sent: of what has happened already.
 func (s *slot) hold(ctx context.Context, bytes int, must bool) bool {
 	s.of.mu.Lock()
 	defer s.of.mu.Unlock()
 	for s.of.held > 0 && s.of.held+bytes > s.of.most {
 		if s.of.cutLocked(ctx) == nil {
-			if must {
+			if must || bytes <= answerPiece {
 				break
 			}
 			return false

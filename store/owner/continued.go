@@ -258,7 +258,7 @@ func (s *Server) unfollow(ctx context.Context, db *engine.DB, id feed.Partition)
 	} else if !s.logDeleted(ctx, id) {
 		kept = "the catalog does not list its container, and its log is there"
 	} else {
-		err = errors.Join(s.dropSnapshots(ctx, id)...)
+		err = s.dropSnapshots(ctx, id)
 	}
 	if kept != "" || err != nil {
 		return kept, err

@@ -153,6 +153,7 @@ func (s *Server) catalogChanged(infos []store.ContainerInfo) {
 func (s *Server) dropLoop(ctx context.Context) {
 	t := time.NewTicker(s.cfg.CheckInterval)
 	defer t.Stop()
+	told := ""
 	for left := false; ; {
 		var again <-chan time.Time
 		if left {
@@ -174,10 +175,17 @@ func (s *Server) dropLoop(ctx context.Context) {
 			return err
 		})
 		h.users.Done()
-		if err != nil && ctx.Err() == nil {
-			left = true
+		if ctx.Err() != nil {
+			return
+		}
+		text := ""
+		if err != nil {
+			left, text = true, err.Error()
+		}
+		if text != "" && text != told {
 			s.cfg.Logger.Error("drop what is left of containers that were deleted", "error", err)
 		}
+		told = text
 	}
 }
 
@@ -188,6 +196,7 @@ func (s *Server) dropUnlisted(ctx context.Context, db *engine.DB) (left bool, er
 	if err != nil {
 		return true, fmt.Errorf("partitions of the engine: %w", err)
 	}
+	var errs []error // a store of snapshots that refuses those of one keeps the others from nothing
 	for _, id := range kept {
 		if !s.unlisted(id) {
 			continue
@@ -196,14 +205,13 @@ func (s *Server) dropUnlisted(ctx context.Context, db *engine.DB) (left bool, er
 			left = true
 			continue
 		}
-		if err := errors.Join(s.dropSnapshots(ctx, id)...); err != nil {
-			return true, err
+		err := s.dropSnapshots(ctx, id)
+		if err == nil {
+			err = db.DropPartition(id)
 		}
-		if err := db.DropPartition(id); err != nil {
-			return true, err
-		}
+		errs = append(errs, err)
 	}
-	return left, nil
+	return left, errors.Join(errs...)
 }
 
 // unlisted says whether a partition's container is not in the catalog.

@@ -376,13 +376,14 @@ func (s *Server) writeSnapshot(ctx context.Context, p *Partition, turn func() er
 }
 
 // dropSnapshots removes the snapshots of a partition whose container was deleted.
-func (s *Server) dropSnapshots(ctx context.Context, id feed.Partition) (errs []error) {
+func (s *Server) dropSnapshots(ctx context.Context, id feed.Partition) error {
+	var errs []error
 	for _, from := range s.cfg.snapshotStores() {
 		if err := snapshot.Remove(ctx, from, id); err != nil {
 			errs = append(errs, fmt.Errorf("drop the snapshots of partition %s in %s: %w", id, from, err))
 		}
 	}
-	return errs
+	return errors.Join(errs...)
 }
 
 // loadSnapshot makes the state of a partition whose engine holds nothing that counts. It takes the

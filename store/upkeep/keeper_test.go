@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -297,32 +298,51 @@ func TestKeeper_FinishesADeletion(t *testing.T) {
 	spec := store.ContainerSpec{PartitionKey: []string{"/id"}}
 	must[store.ContainerInfo](t)(catalog.Create(t.Context(), "default", "orders", spec))
 	must[jetstream.KeyValue](t)(js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "millrace_leases"}))
-	ctx, cancel := context.WithCancel(t.Context())
-	cut := must[*store.Catalog](t)(store.OpenCatalog(t.Context(), &cutOff{js, cancel}, store.CatalogConfig{}))
-	if err := cut.Delete(ctx, "default", "orders"); err == nil {
+	cut := must[*store.Catalog](t)(store.OpenCatalog(t.Context(), cutOff{js}, store.CatalogConfig{}))
+	if err := cut.Delete(t.Context(), "default", "orders"); err == nil {
 		t.Fatal("the deletion was not cut off")
 	}
-	pass := func(max time.Duration) {
+	pass := func(js jetstream.JetStream, most time.Duration) {
+		catalog := must[*store.Catalog](t)(store.OpenCatalog(t.Context(), js, store.CatalogConfig{}))
 		k := upkeep.NewKeeper(js, catalog, upkeep.Config{
-			Wish: upkeep.Wish{Replicas: 1, Leases: "millrace_leases"}, Copies: []spare.Source{store.DatabaseRecords()}, DeletionMax: max, Logger: quiet,
+			Wish: upkeep.Wish{Replicas: 1, Leases: "millrace_leases"}, Copies: []spare.Source{store.DatabaseRecords()}, DeletionMax: most, Logger: quiet,
 		})
 		must[*upkeep.Report](t)(k.Pass(t.Context()))
 	}
-	pass(time.Hour)
+	pass(js, time.Hour)
 	if info := must[store.ContainerInfo](t)(catalog.Get(t.Context(), "default", "orders")); info.State != store.ContainerDeleting {
 		t.Errorf("one that may be under way is %s", info.State)
 	}
-	pass(time.Nanosecond)
+	// Another ends it while the pass is at it, and somebody makes a container of that name: it stays.
+	var made store.ContainerInfo
+	pass(&meanwhile{js, sync.OnceFunc(func() {
+		if err := catalog.Delete(t.Context(), "default", "orders"); err != nil {
+			t.Error(err)
+		}
+		made = must[store.ContainerInfo](t)(catalog.Create(t.Context(), "default", "orders", spec))
+	})}, time.Nanosecond)
+	if info := must[store.ContainerInfo](t)(catalog.Get(t.Context(), "default", "orders")); info.State != store.ContainerReady || info.ID != made.ID {
+		t.Errorf("a container that was made anew is %s", info.State)
+	}
+	if err := cut.Delete(t.Context(), "default", "orders"); err == nil {
+		t.Fatal("the deletion was not cut off")
+	}
+	pass(js, time.Nanosecond)
 	must[store.ContainerInfo](t)(catalog.Create(t.Context(), "default", "orders", spec))
 }
 
-// cutOff is a JetStream whose user goes away when a stream is to be removed.
-type cutOff struct {
+// meanwhile is a JetStream in which something else is done before a stream is removed.
+type meanwhile struct {
 	jetstream.JetStream
-	cut func()
+	act func()
 }
 
-func (c *cutOff) DeleteStream(ctx context.Context, _ string) error {
-	c.cut()
-	return context.Cause(ctx)
+func (m *meanwhile) DeleteStream(ctx context.Context, name string) error {
+	m.act()
+	return m.JetStream.DeleteStream(ctx, name)
 }
+
+// cutOff is a JetStream whose user has gone when a stream is to be removed.
+type cutOff struct{ jetstream.JetStream }
+
+func (cutOff) DeleteStream(context.Context, string) error { return context.Canceled }
