@@ -452,9 +452,9 @@ func TestI2_AMoveInACluster(t *testing.T) {
 	three := clustertest.Start(t)
 	js := three.JetStream()
 	b := &bed{nc: js.Conn(), js: js, p: feed.Partition{Container: feed.NewResourceID()}, id: feed.NewLogID()}
-	if err := feed.CreateLog(t.Context(), js, b.p, b.id, feed.LogConfig{Replicas: 3}); err != nil {
-		t.Fatal(err)
-	}
+	three.Wait(func(ctx context.Context) error {
+		return feed.CreateLog(ctx, js, b.p, b.id, feed.LogConfig{Replicas: 3})
+	})
 	l := b.log(t)
 	w := newWriter(t, l)
 	w.append(40)

@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/integration/steps"
 	"github.com/millrace/millrace/store"
 )
@@ -248,7 +249,7 @@ func (k *stepKills) start() {
 	case <-k.node.Ready:
 		return
 	case <-k.node.Ended:
-	case <-time.After(time.Minute):
+	case <-time.After(poll.Most):
 	}
 	for _, args := range [][]string{{"status"}, {"doctor"}} {
 		out, exit := run(k.t, k.server, args...)

@@ -14,7 +14,7 @@ import (
 func TestStop_EndsThoughTheDirectoryHasGone(t *testing.T) {
 	t.Parallel()
 	dir, port := filepath.Join(t.TempDir(), "data"), strconv.Itoa(freePort(t))
-	node := spawn(t, "up", "--dir", dir, "--port", port, "--listen", "off", "--set", "drainTimeout=3s")
+	node := spawn(t, "up", "--dir", dir, "--port", port, "--listen", "off", "--set", "drainTimeout=20s") // the layers above the engine have half of it
 	tellOnFailure(t, node)
 	server := "nats://127.0.0.1:" + port
 	file := filepath.Join(t.TempDir(), "items.yaml")

@@ -18,7 +18,7 @@ func TestList_WhileLeasesAreWritten(t *testing.T) {
 	const count = 12
 	s := natstest.Start(t)
 	js, _ := connect(t, s)
-	a := start(t, js, fast("a"), names(count)...)
+	a := start(t, js, lasting("a"), names(count)...)
 	a.waitCount(t, count)
 	done := make(chan struct{})
 	for i, name := range names(count) {
@@ -54,11 +54,11 @@ func TestKnown(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
 	js, _ := connect(t, s)
-	start(t, js, fast("up"), names(1)...).waitCount(t, 1)
+	start(t, js, lasting("up"), names(1)...).waitCount(t, 1)
 	if _, err := leases.Open(t.Context(), js, fast("silent")); err != nil {
 		t.Fatal(err)
 	}
-	left := start(t, js, fast("left"), names(1)...)
+	left := start(t, js, lasting("left"), names(1)...)
 	left.stop()
 	if err := <-left.done; err != nil {
 		t.Fatal(err)

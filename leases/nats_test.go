@@ -51,6 +51,13 @@ func fast(node string) leases.Config {
 	}
 }
 
+// lasting is fast where nothing expires.
+func lasting(node string) leases.Config {
+	cfg := fast(node)
+	cfg.TTL, cfg.RenewInterval = time.Minute, 10*time.Second
+	return cfg
+}
+
 func open(tb testing.TB, js jetstream.JetStream, cfg leases.Config) *process {
 	tb.Helper()
 	m, err := leases.Open(tb.Context(), js, cfg)
@@ -273,8 +280,8 @@ func TestTwoGroupsInOneProcess(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
 	js, _ := connect(t, s)
-	store := start(t, js, fast("a"), names(3)...)
-	cfg := fast("a")
+	store := start(t, js, lasting("a"), names(3)...)
+	cfg := lasting("a")
 	cfg.Group = "worker"
 	worker := start(t, js, cfg, "category-names.v1/1/c7k2x4ab/0", "c7k2x4ab/0")
 	store.waitCount(t, 3)

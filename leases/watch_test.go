@@ -28,7 +28,7 @@ func TestListShowsALeasesLife(t *testing.T) {
 	listed(0)
 
 	const resource = "category-names.v1/3/c7k2x4ab/0"
-	cfg := fast("a")
+	cfg := lasting("a")
 	cfg.Group, cfg.Host = "worker", "host-1"
 	p := start(t, js, cfg, resource)
 	p.waitCount(t, 1)

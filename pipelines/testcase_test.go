@@ -1,6 +1,7 @@
 package pipelines_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/integration/storetest"
 	"github.com/millrace/millrace/pipelines/spec"
 	"github.com/millrace/millrace/pipelines/testcase"
@@ -27,7 +29,7 @@ func loadTests(t testing.TB, paths ...string) *spec.Resources {
 // tested runs tests and returns the report and how it is printed, without times.
 func (n *node) tested(t testing.TB, r *spec.Resources, cfg testcase.Config) (*testcase.Report, string) {
 	t.Helper()
-	cfg.Dir = t.TempDir()
+	cfg.Dir, cfg.Timeout = t.TempDir(), cmp.Or(cfg.Timeout, poll.Most)
 	var b strings.Builder
 	cfg.Progress = func(one *testcase.Result) {
 		if err := one.Print(&b); err != nil {
@@ -41,7 +43,7 @@ func (n *node) tested(t testing.TB, r *spec.Resources, cfg testcase.Config) (*te
 	if err := report.PrintSum(&b); err != nil {
 		t.Fatal(err)
 	}
-	return report, regexp.MustCompile(`[0-9.]+m?s\b`).ReplaceAllString(b.String(), "TIME")
+	return report, regexp.MustCompile(`(?:[0-9]+m)?[0-9.]+m?s\b`).ReplaceAllString(b.String(), "TIME")
 }
 
 func TestTesterPasses(t *testing.T) {

@@ -52,7 +52,7 @@ func TestVerifyWebStore(t *testing.T) {
 	n.put(t, "product", products...)
 	check := func(when string) {
 		t.Helper()
-		r, by := n.verify(t, verify.Config{})
+		r, by := n.verify(t, verify.Config{Timeout: poll.Most})
 		if r.Verdict != verify.VerdictEqual || by["category-names"].Copies != 295 || by["tag-names"].Copies != 767 {
 			t.Errorf("%s:\n%s", when, text(r))
 		}

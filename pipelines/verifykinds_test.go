@@ -295,14 +295,26 @@ func (m *mart) plantRows(t testing.TB, b project.Batch) {
 	}
 }
 
-// lines returns the differences of a pipeline, as they are told.
+// lines returns the differences of a pipeline, as they are told, but for what others write faster
+// than it can be judged.
 func lines(p verify.PipelineReport) (all []string) {
 	for i := range p.Differences {
-		all = append(all, p.Differences[i].String())
+		if d := &p.Differences[i]; !keptChanging(d) {
+			all = append(all, d.String())
+		}
 	}
 	slices.Sort(all)
 	return all
 }
+
+// keepsChanging says whether a pipeline is behind only by what changes faster than it can be judged.
+func keepsChanging(p *verify.PipelineReport) bool {
+	return p.Verdict == verify.VerdictBehind && p.Reason == "" && !slices.ContainsFunc(p.Differences, func(d verify.Difference) bool {
+		return d.Kind == verify.DifferenceBehind && !keptChanging(&d)
+	})
+}
+
+func keptChanging(d *verify.Difference) bool { return strings.Contains(d.Reason, "keeps changing") }
 
 // traffic writes to customers from a number on until the test or the returned
 // function ends it.
@@ -366,7 +378,7 @@ func TestVerifyEveryKindWhileWriting(t *testing.T) {
 	for i := range 4 {
 		r, _ := m.verify(t, verify.Config{PageItems: 5 + i, PollInterval: 10 * time.Millisecond})
 		for _, p := range r.Pipelines {
-			if p.Verdict != verify.VerdictEqual {
+			if p.Verdict != verify.VerdictEqual && !keepsChanging(&p) {
 				t.Errorf("in flight:\n%s", text(r))
 			}
 		}

@@ -60,9 +60,11 @@ func TestVerify_AnAggregateWithoutMatch(t *testing.T) {
 		})
 	}
 	for range 3 {
-		r, by := n.repair(t, verify.Config{PollInterval: 10 * time.Millisecond})
-		if r.Verdict != verify.VerdictEqual || by["all"].Repaired+by["of-a"].Repaired > 0 {
-			t.Errorf("beside writes:\n%s", text(r))
+		r, _ := n.repair(t, verify.Config{PollInterval: 10 * time.Millisecond})
+		for i := range r.Pipelines {
+			if p := &r.Pipelines[i]; p.Verdict != verify.VerdictEqual && !keepsChanging(p) || p.Repaired > 0 {
+				t.Errorf("beside writes:\n%s", text(r))
+			}
 		}
 	}
 	cancel()

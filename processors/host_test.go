@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/integration/storetest"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store"
@@ -132,7 +133,7 @@ func (l *lease) Save(_ context.Context, checkpoint []byte) error {
 // waitCheckpoint waits for a checkpoint of which ok is true.
 func (l *lease) waitCheckpoint(t testing.TB, ok func(*processors.Checkpoint) bool) *processors.Checkpoint {
 	t.Helper()
-	deadline := time.After(time.Minute)
+	deadline := time.After(poll.Most)
 	var last *processors.Checkpoint
 	for {
 		select {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/feed/natsd/ports"
+	"github.com/millrace/millrace/integration/poll"
 )
 
 // command carries out one command line and returns what it wrote and its exit code.
@@ -44,7 +45,7 @@ func up(t *testing.T, more ...string) string {
 	ready, writes := net.Pipe()
 	done := make(chan int, 1)
 	go func() {
-		done <- run(ctx, append([]string{"up", "--dir", dir, "--port", port, "--listen", "off", "--gateway", "off", "--log-level", "error"}, more...), streams{strings.NewReader(""), writes, os.Stderr})
+		done <- run(ctx, append([]string{"up", "--dir", dir, "--port", port, "--listen", "off", "--gateway", "off", "--log-level", "error", "--set", "drainTimeout=5m"}, more...), streams{strings.NewReader(""), writes, os.Stderr})
 	}()
 	t.Cleanup(func() {
 		stop()
@@ -53,7 +54,7 @@ func up(t *testing.T, more ...string) string {
 		}
 	})
 	first := make([]byte, len("millrace is ready"))
-	if err := ready.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+	if err := ready.SetReadDeadline(time.Now().Add(poll.Most)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := ready.Read(first); err != nil {

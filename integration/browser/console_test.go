@@ -80,7 +80,23 @@ func (b *tab) sees(text string) {
 // press presses the button with a text.
 func (b *tab) press(text string) {
 	b.t.Helper()
-	b.do(chromedp.Click(fmt.Sprintf(`//button[normalize-space()=%q]`, text)))
+	b.click(fmt.Sprintf(`//button[normalize-space()=%q]`, text))
+}
+
+// click clicks on what a selector finds. A page that shows what goes on replaces its parts: one that
+// was found and is replaced before it is clicked on is looked for again.
+func (b *tab) click(selector string) {
+	b.t.Helper()
+	end := time.Now().Add(patience)
+	for {
+		err := chromedp.Do(b.ctx, chromedp.Click(selector))
+		if err == nil {
+			return
+		}
+		if !strings.Contains(err.Error(), "Could not find node") || time.Now().After(end) {
+			b.t.Fatalf("click on %s: %v\n%s", selector, err, b.text())
+		}
+	}
 }
 
 func (b *tab) signIn() {
@@ -138,13 +154,13 @@ func TestConsole(t *testing.T) {
 		s.put("productMeta", fmt.Sprintf(`{"id": "c2", "type": "category", "name": %q}`, strings.Repeat("long ", 200)))
 		b.until(`document.querySelector("a[href^='/dead-letters/default/category-names/']")`)
 		b.judge()
-		b.do(chromedp.Click(`a[href^='/dead-letters/default/category-names/']`))
+		b.click(`a[href^='/dead-letters/default/category-names/']`)
 		b.sees("What was given up")
 		b.judge()
 		b.press("Drop…")
 		b.sees("Drop dead letters?")
 		b.judge()
-		b.do(chromedp.Click(`//a[.="Do nothing"]`))
+		b.click(`//a[.="Do nothing"]`)
 		b.sees("Retry all of category-names")
 		s.put("product", `{"id": "p2", "categoryId": "c2"}`)
 		b.press("Retry all of category-names")
@@ -178,7 +194,7 @@ func TestConsole(t *testing.T) {
 	t.Run("an item's versions are seen, with keys and on a phone", func(t *testing.T) {
 		b.t = t
 		b.visit("/containers/default/product/item?key=c1&id=p1")
-		b.do(chromedp.Click(`//a[.="Its last versions"]`))
+		b.click(`//a[.="Its last versions"]`)
 		b.sees("Versions of p1")
 		b.until(`document.querySelectorAll("table.versions th[scope=rowgroup]").length >= 3 && document.querySelector("table.versions").innerText.includes("category-names")`)
 		b.judge()
@@ -190,13 +206,13 @@ func TestConsole(t *testing.T) {
 		b.judge()
 		b.do(chromedp.Clear("input[name=limit]"), chromedp.SendKeys("input[name=limit]", "1"+kb.Enter))
 		b.sees("There are older versions")
-		b.do(chromedp.Click(`//a[.="Go on from there"]`))
+		b.click(`//a[.="Go on from there"]`)
 		b.until(`new URLSearchParams(location.search).get("before") && document.querySelector("table.versions th[scope=rowgroup]")`)
 		b.judge()
 		b.visit("/containers/default/product/item?key=c1&id=none")
 		b.sees("No such item")
 		b.judge()
-		b.do(chromedp.Click(`//a[starts-with(., "versions of")]`))
+		b.click(`//a[starts-with(., "versions of")]`)
 		b.sees("read to its first commit")
 		b.do(chromedp.EmulateReset())
 	})

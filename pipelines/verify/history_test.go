@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/integration/storetest"
 	"github.com/millrace/millrace/pipelines/verify"
 
@@ -60,7 +61,7 @@ func TestHistory_KnowsEveryItemAtEveryPlace(t *testing.T) {
 	}
 	v := verify.New(s.JS, nil, s.Client, verify.Config{})
 	rounds, changes := 0, 0
-	for begun := time.Now(); time.Since(begun) < 3*time.Second && !t.Failed(); rounds++ {
+	for begun := time.Now(); (time.Since(begun) < 3*time.Second || rounds < 10 || changes < 100) && time.Since(begun) < poll.Most && !t.Failed(); rounds++ {
 		known := map[store.ItemRef]string{}
 		err := v.History(t.Context(), thing, thing.Partitions()[0], 1+rounds%7,
 			func(items []store.Item) error {

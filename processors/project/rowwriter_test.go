@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/processors/project"
@@ -437,7 +438,7 @@ func parked(t *testing.T, l *lease, want ...string) {
 // gone waits until a dead letter is not there any more.
 func (s *stage) gone(l *lease, id string) {
 	s.t.Helper()
-	deadline := time.After(time.Minute)
+	deadline := time.After(poll.Most)
 	for {
 		deadLetter, err := s.letters.Get(s.t.Context(), "analytics", id)
 		if errors.Is(err, store.ErrNotFound) {

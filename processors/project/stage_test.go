@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/processors/project"
 	"github.com/millrace/millrace/processors/project/sinktest"
@@ -148,7 +149,7 @@ func (l *lease) Save(_ context.Context, checkpoint []byte) error {
 // wait waits for a checkpoint of which ok is true.
 func (l *lease) wait(t testing.TB, ok func(*processors.Checkpoint) bool) *processors.Checkpoint {
 	t.Helper()
-	deadline := time.After(time.Minute)
+	deadline := time.After(poll.Most)
 	var last *processors.Checkpoint
 	for {
 		select {

@@ -37,7 +37,7 @@ func newFeeding(t *testing.T, spec store.ContainerSpec) *feeding {
 	}
 	p := c.process("one", t.TempDir())
 	f := &feeding{cluster: c, ct: c.container(p.client, "things")}
-	f.remote = c.container(store.NewClient(c.conn(), c.catalog, store.ClientConfig{}), "things")
+	f.remote = c.container(store.NewClient(c.conn(), c.catalog, patient(nil)), "things")
 	return f
 }
 
@@ -275,15 +275,15 @@ func TestChangesRefuseForeignContinuations(t *testing.T) {
 func TestChangesOfExpiredItems(t *testing.T) {
 	t.Parallel()
 	f := newFeeding(t, store.ContainerSpec{TTL: -1})
-	_, err := f.ct.Create(t.Context(), []byte(`{"id":"short","k":"x","ttl":1}`))
-	f.must(err)
 	f.upsert("x", "long", 1)
+	_, err := f.ct.Create(t.Context(), []byte(`{"id":"short","k":"x","ttl":1}`)) // last, because it expires soon
+	f.must(err)
 	poll.Until(t, func() error {
 		all := f.read(store.ChangesRequest{AllVersions: true})
 		if last := all.Changes[len(all.Changes)-1]; last.Op != feed.OpExpire {
 			return fmt.Errorf("the item did not expire: %v", shown(all))
 		}
-		f.want(all, true, "create short", "create long=1", "expire short")
+		f.want(all, true, "create long=1", "create short", "expire short")
 		return nil
 	})
 	f.want(f.read(store.ChangesRequest{}), true, "create long=1")

@@ -80,7 +80,10 @@ func (c *cluster) process(name, dir string) *process {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	manager, err := leases.Open(c.t.Context(), js, leases.Config{Group: "store", Node: name, Log: quiet})
+	manager, err := leases.Open(c.t.Context(), js, leases.Config{
+		// Nothing expires here: partitions pass on because a process hands them over.
+		Group: "store", Node: name, TTL: time.Minute, RenewInterval: 2 * time.Second, DrainTimeout: time.Minute, Log: quiet,
+	})
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -94,7 +97,7 @@ func (c *cluster) process(name, dir string) *process {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- srv.Run(ctx) }()
-	p := &process{server: srv, client: store.NewClient(nc, c.catalog, store.ClientConfig{Local: local})}
+	p := &process{server: srv, client: store.NewClient(nc, c.catalog, patient(local))}
 	p.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -106,6 +109,11 @@ func (c *cluster) process(name, dir string) *process {
 	})
 	c.t.Cleanup(p.stop)
 	return p
+}
+
+// patient is the configuration of a client that waits for an owner on a busy machine.
+func patient(local *store.Local) store.ClientConfig {
+	return store.ClientConfig{Local: local, Timeout: time.Minute, HandoverWait: time.Minute}
 }
 
 func (c *cluster) container(client *store.Client, name string) *store.Container {
@@ -124,7 +132,7 @@ func TestTwoProcessesShareAContainer(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := c.process("one", t.TempDir())
-	remote := store.NewClient(c.conn(), c.catalog, store.ClientConfig{})
+	remote := store.NewClient(c.conn(), c.catalog, patient(nil))
 	ct := c.container(remote, "things")
 	for i := range 40 {
 		if _, err := ct.Create(t.Context(), fmt.Appendf(nil, `{"id":"%d","a":"a%d"}`, i, i)); err != nil {
@@ -132,7 +140,7 @@ func TestTwoProcessesShareAContainer(t *testing.T) {
 		}
 	}
 	c.process("two", t.TempDir())
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), poll.Most)
 	defer cancel()
 	for owners := 0; owners < 2; {
 		seen := map[string]int{}

@@ -2,6 +2,7 @@ package standby_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,7 +33,8 @@ type cluster struct {
 	srv     *natstest.Server
 	catalog *store.Catalog
 	client  *store.Client
-	cfg     owner.Config // of stores
+	cfg     owner.Config  // of stores
+	ttl     time.Duration // of leases; a minute if 0
 }
 
 func newCluster(t testing.TB) *cluster {
@@ -42,7 +44,7 @@ func newCluster(t testing.TB) *cluster {
 	if c.catalog, err = store.OpenCatalog(t.Context(), c.srv.JS, store.CatalogConfig{}); err != nil {
 		t.Fatal(err)
 	}
-	c.client = store.NewClient(c.srv.NC, c.catalog, store.ClientConfig{})
+	c.client = store.NewClient(c.srv.NC, c.catalog, store.ClientConfig{Timeout: time.Minute, HandoverWait: time.Minute})
 	return c
 }
 
@@ -107,7 +109,9 @@ func (c *cluster) start(name, dir string) *process {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	p.leases, err = leases.Open(c.t.Context(), js, leases.Config{Group: "store", Node: name, TTL: 5 * time.Second, DrainTimeout: time.Second, Log: log})
+	p.leases, err = leases.Open(c.t.Context(), js, leases.Config{
+		Group: "store", Node: name, TTL: cmp.Or(c.ttl, time.Minute), RenewInterval: 1400 * time.Millisecond, DrainTimeout: time.Minute, Log: log,
+	})
 	if err != nil {
 		c.t.Fatal(err)
 	}

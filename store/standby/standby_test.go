@@ -101,7 +101,7 @@ func TestI3_AFollowerEqualsTheOwner(t *testing.T) {
 func TestAKilledOwnersPartitionsOpenWithoutALoad(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.cfg = trimming
+	c.cfg, c.ttl = trimming, 5*time.Second
 	spec := followed
 	spec.Partitions = 2
 	spec.ChangeFeed.Retention = new(store.Retention(0))
