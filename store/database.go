@@ -181,33 +181,26 @@ func (c *Catalog) Delete(ctx context.Context, database, name string) error {
 			return err
 		}
 		id = info.ID
-		// The record goes last: a crash before leaves a container that is being deleted, and
-		// another Delete goes on with it, or a Keeper of package upkeep.
-		if err := c.deleteLogs(ctx, &info); err != nil {
+		if removed, err := c.FinishDelete(ctx, &info); removed || err != nil {
 			return err
-		}
-		err = c.kv.Delete(ctx, catalogKey(database, name), jetstream.LastRevision(info.Revision))
-		switch {
-		case err == nil:
-			return nil
-		case !errors.Is(err, jetstream.ErrKeyRevisionMismatch): // else somebody has changed another thing of it
-			return fmt.Errorf("remove container %s/%s from the catalog: %w", database, name, err)
 		}
 	}
 }
 
 // FinishDelete ends a deletion that was begun, of the container whose record was read: it removes what is left of
-// its logs, and the record. Where the record has changed since, it leaves that: the container
-// may have gone, and its name be another's.
-func (c *Catalog) FinishDelete(ctx context.Context, info *ContainerInfo) error {
+// its logs, and the record. Where the record has changed since, it leaves that, and removed is false: somebody
+// has changed another thing of it, or the container has gone, and its name may be another's.
+func (c *Catalog) FinishDelete(ctx context.Context, info *ContainerInfo) (removed bool, err error) {
+	// The record goes last: a crash before leaves a container that is being deleted, and
+	// another Delete goes on with it, or a Keeper of package upkeep.
 	if err := c.deleteLogs(ctx, info); err != nil {
-		return err
+		return false, err
 	}
-	err := c.kv.Delete(ctx, catalogKey(info.Database, info.Name), jetstream.LastRevision(info.Revision))
+	err = c.kv.Delete(ctx, catalogKey(info.Database, info.Name), jetstream.LastRevision(info.Revision))
 	if err != nil && !errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
-		return fmt.Errorf("remove container %s/%s from the catalog: %w", info.Database, info.Name, err)
+		return false, fmt.Errorf("remove container %s/%s from the catalog: %w", info.Database, info.Name, err)
 	}
-	return nil
+	return err == nil, nil
 }
 
 // removeUnnamed removes the logs of a container that was deleted while they were made: whoever deleted

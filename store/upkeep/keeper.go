@@ -151,7 +151,7 @@ func (k *Keeper) finishDeletions(ctx context.Context, records []store.Record) er
 		if r.Info.State != store.ContainerDeleting || time.Since(r.Written) < k.cfg.DeletionMax {
 			continue
 		}
-		if err := k.catalog.FinishDelete(ctx, &r.Info); err != nil {
+		if _, err := k.catalog.FinishDelete(ctx, &r.Info); err != nil { // one that has changed is looked at again
 			errs = append(errs, fmt.Errorf("finish the deletion of container %s/%s: %w", r.Info.Database, r.Info.Name, err))
 		}
 	}

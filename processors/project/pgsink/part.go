@@ -54,8 +54,8 @@ func (w *writer) splitByTable(b *project.Batch) []*tablePart {
 	}
 	for i := range b.Accept {
 		p := of(b.Accept[i].Table)
-		// The projection knows conflicts alone. What PostgreSQL refused of the same place is
-		// over with it, for the item says something else there now.
+		// The projection knows conflicts alone. What PostgreSQL refused is over with its row; what
+		// an earlier release noted of a place, with that.
 		source := sourceText(b.Accept[i].Source)
 		p.accept = append(p.accept, conflictID(source, b.Accept[i].Element), formerRefusalID(source, b.Accept[i].Element))
 	}

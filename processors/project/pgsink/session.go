@@ -20,7 +20,7 @@ const (
 )
 
 // begin is how every transaction begins, whatever the defaults of the server, the database, the
-// role or the DSN are:
+// role or the DSN are; more settings follow it:
 //
 //	read committed       Whoever waited for a lock must see what its holder has written:
 //	                     a row that was made pending meanwhile.

@@ -208,9 +208,9 @@ func parsePending(target *tableTarget, pending [][]byte) (*project.Row, error) {
 }
 
 func (t *transaction) rejectUnreadable(ctx context.Context, target *tableTarget, pending [][]byte, why error) error {
-	source, element := string(pending[2]), string(pending[3])
+	source, element, key := string(pending[2]), string(pending[3]), string(pending[5])
 	_, err := runOne(ctx, t.k, &t.w.args, writeRejects(target, []reject{{
-		id: refusalID(source, string(pending[5])), kind: kindRefused, source: source, element: element,
+		id: refusalID(source, key), kind: kindRefused, source: source, element: element, key: key,
 		reason: printable("the key is free, and the row cannot be read: " + why.Error()), row: slices.Clone(pending[4]),
 	}}))
 	return err

@@ -43,8 +43,9 @@ type Config struct {
 	// Rejected is called with each rejection, in no order, by one goroutine at a
 	// time. May be nil.
 	Rejected func(Rejection)
-	// Interrupt is called when Run stops before the end of the input, with the reason. Afterwards
-	// a read of the input that waits for more returns. May be nil: then Run may wait for it.
+	// Interrupt is called when Run ends what it has begun, with the reason if that is before the
+	// end of the input. A read of the input that waits for more then returns. May be nil: then
+	// Run may wait for it.
 	Interrupt func(error)
 	// Progress is called with the number of records that are finished, by one
 	// goroutine at a time. It must not block. May be nil.
