@@ -72,7 +72,7 @@ func TestMemory_TheWebStoreByDefault(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it imports 50,000 items")
 	}
-	// 375, 386 and 398 MB were seen on a quiet machine with 2 processors; on a busy one less is
+	// 369 to 408 MB were seen on a quiet machine with 2 processors; on a busy one less is
 	// under way at once. The rest is room for what merges map for a moment.
 	const most = 440_000_000 // bytes
 	names := [][2]string{{"productMeta", "productMeta.json"}, {"product", "product.json"}, {"customer", "customer-full.ndjson.gz"}}
