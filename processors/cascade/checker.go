@@ -114,10 +114,10 @@ func (k *Checker) Process(ctx context.Context, b *processors.Batch) error {
 	if err := r.readSources(ctx); err != nil {
 		return err
 	}
-	// A page whose source has moved on since proves nothing about its items: they are
-	// checked one by one, in the same round.
+	// What neither is as the source says nor has a fan-out to come is checked item by item, in
+	// the same round.
 	for _, p := range pages {
-		if r.pageHolds(p.Transaction.Page) {
+		if r.pageStands(p.Transaction.Page) {
 			continue
 		}
 		for j := range p.Changes {

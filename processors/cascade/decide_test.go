@@ -375,6 +375,41 @@ func TestInterest(t *testing.T) {
 	}
 }
 
+// A page of an older change needs no check: pages of the newer one follow it. One that its source
+// contradicts otherwise does.
+func TestPageStands(t *testing.T) {
+	c := compile(t, tagged)
+	is := func(lsn feed.LSN, name string) version {
+		return c.version(feed.Position{LSN: lsn}, []byte(`{"type":"tag","name":"`+name+`"}`))
+	}
+	set := is(7, "A").digest
+	for name, tc := range map[string]struct {
+		now  version
+		want bool
+	}{
+		"as it was":                   {is(7, "A"), true},
+		"another field changed":       {is(9, "A"), true},
+		"a newer name":                {is(9, "B"), true},
+		"it went":                     {version{position: feed.Position{LSN: 9}, gone: true, left: true, digest: c.digest(nil)}, true},
+		"it never was":                {c.version(feed.Position{}, nil), false},
+		"another name, and not newer": {is(7, "B"), false},
+		"an older name":               {is(5, "B"), false},
+	} {
+		r := newRound(c)
+		page := &feed.Page{Source: `["tag"]/1`, Position: feed.Position{LSN: 7}, Digest: set}
+		r.addPage(page)
+		r.sources[0].v = tc.now
+		if got := r.pageStands(page); got != tc.want {
+			t.Errorf("%s: %v, want %v", name, got, tc.want)
+		}
+	}
+	r := newRound(c)
+	page := &feed.Page{Source: "tag", Digest: set}
+	if r.addPage(page); r.pageStands(page) {
+		t.Error("a page of nobody stands")
+	}
+}
+
 // A round finds the copies that differ, repairs an item once for each source,
 // and takes the last of several states of an item.
 func TestRoundCompares(t *testing.T) {

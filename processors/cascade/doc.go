@@ -51,10 +51,15 @@
 // checked all the same with clear and delete; see below). A page of this cascade's
 // own fan-out set one set of values in all its items: if the source, read after
 // the page's commit, still has the digest that the page carries, all of them are
-// right. If not, each is checked. That is one read of one source for a batch of
-// pages, and nothing for each item. It does not stand for what an aggregate in the
-// same transaction made of the page, such as a total that it created: that has folds
-// in its transaction, and is checked item by item. What a page of another pipeline
+// right. If it has another and its position is behind the page's, some change in between, or the
+// last, gave it that; the feed brings it to a fan-out, and that fan-out's pages follow the page
+// in the partition, or the page had been superseded. They set what is right, so a check by item
+// would only do their work before them, and a reader would see the new value, then the one that
+// older pages still bring, then the new one again. (A check of what a client wrote amid a fan-out
+// may still do that; it has to, since it may be the last to see the item.) Else each is checked.
+// That is one read of one source for a batch of pages, and nothing for each item. It does not
+// stand for what an aggregate in the same transaction made of the page, such as a total that it
+// created: that has folds in its transaction, and is checked item by item. What a page of another pipeline
 // names as its fields does not count for the same reason: its changes do.
 //
 // Renames against renames. A fan-out carries the position of the change whose

@@ -116,11 +116,11 @@ func (r *round) addPage(p *feed.Page) {
 	r.byRaw[pageKey(p.Source)] = len(r.sources) - 1
 }
 
-// pageHolds says whether the values that a page set are still those of its
-// source: then all its copies are right.
-func (r *round) pageHolds(p *feed.Page) bool {
+// pageStands says whether the items of a page need no check: the values that it set are still
+// those of its source, or a later change of the source has a fan-out whose pages follow it.
+func (r *round) pageStands(p *feed.Page) bool {
 	s := &r.sources[r.byRaw[pageKey(p.Source)]]
-	return s.possible && s.v.digest == p.Digest
+	return s.possible && (s.v.digest == p.Digest || p.Position.Before(s.v.position))
 }
 
 // readSources reads the sources that were added since the last read.
@@ -181,7 +181,7 @@ func (r *round) compare() []itemRepair {
 		first = it.end
 		m := itemRepair{RepairItem: store.RepairItem{Ref: it.ref, IfMatch: store.ETag(it.at), Copies: copies}, trace: it.trace}
 		// Of several states of one item the newest counts. They are not in order, since
-		// the items of pages that proved nothing were added last:
+		// the items of pages that do not stand were added last:
 		//
 		//	batch   page at 7 sets p, client's write of p at 9
 		//	added   p at 9, then p at 7
