@@ -130,6 +130,11 @@ func (m *Manager) Has(resource string) bool {
 	return m.mine[resource]
 }
 
+// Forget deletes the record of a resource that this process neither holds nor is to hold; see [Forget].
+func (m *Manager) Forget(ctx context.Context, resource string) error {
+	return m.store.Delete(ctx, leaseKey(m.cfg.Group, resource), 0)
+}
+
 func (m *Manager) setMine(resource string, mine bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

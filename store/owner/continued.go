@@ -328,18 +328,35 @@ func (p *Partition) beginsNowhere(ctx context.Context, shape *feed.Shape) (why s
 	if c, err := p.continued(ctx, shape); c != nil || err != nil {
 		return "", err
 	}
+	switch there, err := p.snapshotThere(ctx, shape); {
+	case there:
+		return "", nil
+	case err != nil:
+		return "", err
+	}
+	return fmt.Sprintf("its log begins at LSN %d, and there is no snapshot that can be read, from which to go on", shape.Begin()), nil
+}
+
+// snapshotThere says whether a snapshot from which a log of a shape goes on can be read, whole; an error says that it is
+// not known.
+func (p *Partition) snapshotThere(ctx context.Context, shape *feed.Shape) (bool, error) {
+	var errs []error
 	for _, from := range p.cfg.snapshotStores() {
 		all, _, err := snapshot.Newest(ctx, from, p.id)
-		if err != nil {
-			return "", fmt.Errorf("partition %s: snapshots: %w", p.id, err)
+		if err != nil { // another may have one
+			errs = append(errs, fmt.Errorf("partition %s: snapshots: %w", p.id, err))
+			continue
 		}
 		if slices.ContainsFunc(all, func(m *snapshot.Manifest) bool {
-			return m.Log == shape.Log && m.LSN+1 >= shape.Begin() && m.LSN <= shape.Last
+			return m.Log == shape.Log && m.LSN+1 >= shape.Begin() && m.LSN <= shape.Last && snapshot.Verify(ctx, from, m, ctx.Err) == nil
 		}) {
-			return "", nil
+			return true, nil
+		}
+		if ctx.Err() != nil {
+			return false, context.Cause(ctx)
 		}
 	}
-	return fmt.Sprintf("its log begins at LSN %d, and there is no snapshot from which to go on", shape.Begin()), nil
+	return false, errors.Join(errs...)
 }
 
 // Containers are those that the catalog lists and that are ready; false before it was read.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -82,12 +81,8 @@ func (p *Partition) lacksSnapshot(shape *feed.Shape) *DamagedError {
 			"to where this one looks for them; it goes on as soon as one is there",
 	}
 	e.heals = func(ctx context.Context) bool {
-		return slices.ContainsFunc(p.cfg.snapshotStores(), func(from snapshot.Store) bool {
-			all, _, err := snapshot.Newest(ctx, from, p.id)
-			return err == nil && slices.ContainsFunc(all, func(m *snapshot.Manifest) bool {
-				return m.Log == shape.Log && m.LSN+1 >= shape.Begin() && snapshot.Verify(ctx, from, m, ctx.Err) == nil
-			})
-		})
+		there, _ := p.snapshotThere(ctx, shape)
+		return there
 	}
 	return e
 }

@@ -189,8 +189,8 @@ func (s *Server) dropLoop(ctx context.Context) {
 	}
 }
 
-// dropUnlisted drops snapshots and state of the partitions whose containers are gone, and says whether something
-// is left. State goes last: it is what names them.
+// dropUnlisted drops snapshots, lease records and state of the partitions whose containers are gone, and says whether
+// something is left. State goes last: it is what names them.
 func (s *Server) dropUnlisted(ctx context.Context, db *engine.DB) (left bool, err error) {
 	kept, err := db.Partitions()
 	if err != nil {
@@ -206,6 +206,9 @@ func (s *Server) dropUnlisted(ctx context.Context, db *engine.DB) (left bool, er
 			continue
 		}
 		err := s.dropSnapshots(ctx, id)
+		if err == nil {
+			err = s.leases.Forget(ctx, LeaseResource(id))
+		}
 		if err == nil {
 			err = db.DropPartition(id)
 		}

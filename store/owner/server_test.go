@@ -287,6 +287,10 @@ func TestADeletedContainerIsGone(t *testing.T) {
 		left, err := p.server.Engine().Partitions()
 		return poll.Unless(err == nil && len(left) == 0, fmt.Sprintf("the engine still holds %v, %v", left, err))
 	})
+	held, err := leases.List(t.Context(), c.js, "")
+	if err != nil || len(held) != 0 {
+		t.Errorf("the lease records left are %v, %v", held, err)
+	}
 	if _, err := c.catalog.Create(t.Context(), "default", "things", spec); err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/owner"
+	"github.com/millrace/millrace/store/snapshot"
 )
 
 // TestACopyIsFreedOnlyIfItsLogMakesItAnew takes a warm copy's log away, or a part of it, before the copy is dropped.
@@ -28,6 +29,20 @@ func TestACopyIsFreedOnlyIfItsLogMakesItAnew(t *testing.T) {
 	}{
 		{name: "a whole log", harm: func(*cluster, jetstream.Stream, feed.Partition) {}},
 		{name: "a trimmed log with a snapshot", trim: true, harm: func(*cluster, jetstream.Stream, feed.Partition) {}},
+		{name: "a trimmed log with half a snapshot", trim: true, kept: "no snapshot", harm: func(c *cluster, _ jetstream.Stream, _ feed.Partition) {
+			stream, err := c.srv.JS.Stream(c.t.Context(), snapshot.StreamName)
+			if err != nil {
+				c.t.Fatal(err)
+			}
+			full := stream.CachedInfo().Config
+			full.Subjects = []string{"taken.no.more"} // else the owner may take another
+			if _, err := c.srv.JS.UpdateStream(c.t.Context(), full); err != nil {
+				c.t.Fatal(err)
+			}
+			if err := stream.Purge(c.t.Context(), jetstream.WithPurgeSubject("millrace.snapshots.*.*.*.000001")); err != nil {
+				c.t.Fatal(err)
+			}
+		}},
 		{name: "no log", kept: "is not there", harm: func(c *cluster, stream jetstream.Stream, _ feed.Partition) {
 			if err := c.srv.JS.DeleteStream(c.t.Context(), stream.CachedInfo().Config.Name); err != nil {
 				c.t.Fatal(err)
