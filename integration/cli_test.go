@@ -2,6 +2,7 @@ package integration_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,10 +16,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/millrace/millrace/cmd/millrace/webstore"
 	"github.com/millrace/millrace/integration/poll"
+	"github.com/millrace/millrace/store"
 )
 
 // command runs the binary to its end and tells its two outputs apart.
@@ -343,6 +346,7 @@ func TestCLI_ExitCodesAndWhatToDoNext(t *testing.T) {
 		"no such file":               {[]string{"apply", "-f", filepath.Join(dir, "none.yaml")}, 2, "no such file"},
 		"no such input":              {[]string{"import", "product", filepath.Join(dir, "none.json")}, 2, "no such file"},
 		"a key that is not known":    {[]string{"status", "--config", config}, 2, config + ":2:3: store: there is no key queue; known are queueMax"},
+		"a demo in what is in use":   {[]string{"demo", "--dir", dir}, 2, dir + " is not empty"},
 		"a start that is none":       {[]string{"feed", "product", "--from", "yesterday"}, 2, "beginning, now, an age such as 10m"},
 		"a container that is in use": {[]string{"delete", "container", "product"}, 1, "is used by the pipelines category-names, skus, tag-names"},
 	} {
@@ -350,6 +354,29 @@ func TestCLI_ExitCodesAndWhatToDoNext(t *testing.T) {
 		if exit != c.exit || !strings.Contains(errs, c.want) || out != "" {
 			t.Errorf("%s: exit %d, want %d and %q on standard error\n%s%s", name, exit, c.exit, c.want, out, errs)
 		}
+	}
+}
+
+// refusing is a JetStream that removes no stream.
+type refusing struct{ jetstream.JetStream }
+
+func (refusing) DeleteStream(context.Context, string) error { return context.Canceled }
+
+// A deletion that was cut off is ended by asking for it again.
+func TestCLI_DeletesWhatIsBeingDeleted(t *testing.T) {
+	t.Parallel()
+	server := upOnce(t)
+	mustRun(t, server, "apply", "-f", "../configs/webstore/product.yaml")
+	catalog, err := store.OpenCatalog(t.Context(), refusing{dialJetStream(t, server)}, store.CatalogConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := catalog.Delete(t.Context(), "default", "product"); err == nil {
+		t.Fatal("the deletion was not cut off")
+	}
+	mustRun(t, server, "delete", "container", "product")
+	if out := mustRun(t, server, "get", "containers"); strings.Contains(out, "product ") {
+		t.Errorf("it is still there:\n%s", out)
 	}
 }
 

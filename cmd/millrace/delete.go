@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace/millrace/pipelines/format"
+	"github.com/millrace/millrace/store"
 )
 
 func newDelete(a *app) *cobra.Command {
@@ -56,7 +57,8 @@ func deleteContainer(ctx context.Context, s *session, database, name string, yes
 	if err != nil {
 		return err
 	}
-	if !yes {
+	// One that is being made holds nothing, and one that is being deleted was asked about; nobody serves either.
+	if !yes && info.State == store.ContainerReady {
 		ct, err := s.client.Open(info)
 		if err != nil {
 			return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -63,6 +64,12 @@ func (a *app) demo(ctx context.Context, f *demoFlags) (err error) {
 	if keep {
 		if dir, err = filepath.Abs(dir); err != nil {
 			return err
+		}
+		switch there, err := os.ReadDir(dir); {
+		case err != nil && !errors.Is(err, fs.ErrNotExist):
+			return err
+		case len(there) > 0:
+			return &usageError{fmt.Errorf("--dir: %s is not empty, and the demo makes a shop of its own; name a directory that is not there yet", dir)}
 		}
 	} else {
 		if dir, err = os.MkdirTemp("", "millrace-demo-*"); err != nil {

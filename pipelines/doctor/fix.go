@@ -345,7 +345,13 @@ func (f *fixer) upkeep(ctx context.Context) error {
 	keeper := upkeep.NewKeeper(f.js, catalog, upkeep.Config{
 		Wish: wish, Copies: []spare.Source{store.DatabaseRecords(), registry.RecordSource()}, Logger: slog.New(slog.DiscardHandler),
 	})
-	if _, err := keeper.Pass(ctx); err != nil {
+	report, err := keeper.Pass(ctx)
+	if report != nil {
+		for _, name := range report.Deleted {
+			f.say("container %s is deleted: somebody had begun to, and was cut off", name)
+		}
+	}
+	if err != nil {
 		f.say("not all logs and copies could be brought to what they are to be: %v", err)
 	}
 	return nil

@@ -143,19 +143,25 @@ func (k *Keeper) watch(ctx context.Context, changed chan<- struct{}) {
 }
 
 // finishDeletions deletes containers whose deletion was begun and not ended, because its process was
-// killed or its client has gone. Their names could not be used again.
-func (k *Keeper) finishDeletions(ctx context.Context, records []store.Record) error {
+// killed or its client has gone, and returns them. Their names could not be used again.
+func (k *Keeper) finishDeletions(ctx context.Context, records []store.Record) (deleted []string, err error) {
 	var errs []error
 	for i := range records {
 		r := &records[i]
 		if r.Info.State != store.ContainerDeleting || time.Since(r.Written) < k.cfg.DeletionMax {
 			continue
 		}
-		if _, err := k.catalog.FinishDelete(ctx, &r.Info); err != nil { // one that has changed is looked at again
-			errs = append(errs, fmt.Errorf("finish the deletion of container %s/%s: %w", r.Info.Database, r.Info.Name, err))
+		name := r.Info.Database + "/" + r.Info.Name
+		removed, err := k.catalog.FinishDelete(ctx, &r.Info)
+		switch {
+		case err != nil: // one that has changed is looked at again
+			errs = append(errs, fmt.Errorf("finish the deletion of container %s: %w", name, err))
+		case removed:
+			k.cfg.Logger.Info("a container is deleted whose deletion was cut off", "container", name, "id", string(r.Info.ID))
+			deleted = append(deleted, name)
 		}
 	}
-	return errors.Join(errs...)
+	return deleted, errors.Join(errs...)
 }
 
 // Pass brings everything to what it is to be and tells what is short of it even
@@ -175,7 +181,8 @@ func (k *Keeper) Pass(ctx context.Context) (*Report, error) {
 	if err != nil {
 		errs = append(errs, err)
 	}
-	errs = append(errs, k.finishDeletions(ctx, records))
+	deleted, err := k.finishDeletions(ctx, records)
+	errs = append(errs, err)
 	labelled, err := labelsOf(records)
 	if err != nil {
 		errs = append(errs, err)
@@ -202,6 +209,7 @@ func (k *Keeper) Pass(ctx context.Context) (*Report, error) {
 		}
 	}
 	report := wish.report(all)
+	report.Deleted = deleted
 	for i := range report.Streams {
 		s := &report.Streams[i]
 		if text, ok := failed[s.Name]; ok {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -302,12 +303,15 @@ func TestKeeper_FinishesADeletion(t *testing.T) {
 	if err := cut.Delete(t.Context(), "default", "orders"); err == nil {
 		t.Fatal("the deletion was not cut off")
 	}
-	pass := func(js jetstream.JetStream, most time.Duration) {
+	pass := func(js jetstream.JetStream, most time.Duration, deleted ...string) {
+		t.Helper()
 		catalog := must[*store.Catalog](t)(store.OpenCatalog(t.Context(), js, store.CatalogConfig{}))
 		k := upkeep.NewKeeper(js, catalog, upkeep.Config{
 			Wish: upkeep.Wish{Replicas: 1, Leases: "millrace_leases"}, Copies: []spare.Source{store.DatabaseRecords()}, DeletionMax: most, Logger: quiet,
 		})
-		must[*upkeep.Report](t)(k.Pass(t.Context()))
+		if report := must[*upkeep.Report](t)(k.Pass(t.Context())); !slices.Equal(report.Deleted, deleted) {
+			t.Errorf("deleted %v, want %v", report.Deleted, deleted)
+		}
 	}
 	pass(js, time.Hour)
 	if info := must[store.ContainerInfo](t)(catalog.Get(t.Context(), "default", "orders")); info.State != store.ContainerDeleting {
@@ -327,7 +331,7 @@ func TestKeeper_FinishesADeletion(t *testing.T) {
 	if err := cut.Delete(t.Context(), "default", "orders"); err == nil {
 		t.Fatal("the deletion was not cut off")
 	}
-	pass(js, time.Nanosecond)
+	pass(js, time.Nanosecond, "default/orders")
 	must[store.ContainerInfo](t)(catalog.Create(t.Context(), "default", "orders", spec))
 }
 

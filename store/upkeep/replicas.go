@@ -51,6 +51,8 @@ func (s *Stream) Short() bool { return s.Actual < s.Wanted }
 type Report struct {
 	Wanted  int      `json:"wanted"`
 	Streams []Stream `json:"streams"`
+	// Deleted are the containers, as database/name, whose deletion was cut off and that this pass has deleted.
+	Deleted []string `json:"deleted,omitempty"`
 }
 
 // Of returns what is known of a log; false if it is not among the streams.

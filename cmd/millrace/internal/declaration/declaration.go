@@ -86,27 +86,50 @@ func WriteYAML(w io.Writer, v any) error {
 	if err := enc.Encode(v); err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
-	// By way of JSON, so that both forms have the same keys, in the same order.
-	var doc yaml.Node
-	if err := yaml.Unmarshal(data.Bytes(), &doc); err != nil { // JSON is YAML
+	// By way of JSON, so that both forms have the same keys, in the same order. It is not read as the YAML that it
+	// nearly is: an item may have a character as two escaped surrogates, which YAML does not have.
+	dec := json.NewDecoder(&data)
+	dec.UseNumber()
+	doc, err := nextNode(dec)
+	if err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
-	block(&doc)
 	out := yaml.NewEncoder(w)
 	out.SetIndent(2)
-	if err := out.Encode(&doc); err != nil {
+	if err := out.Encode(doc); err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
 	return out.Close()
 }
 
-// block turns JSON's style into that of YAML: indented, quotes only where needed.
-func block(n *yaml.Node) {
-	n.Style = 0
-	if (n.Kind == yaml.MappingNode || n.Kind == yaml.SequenceNode) && len(n.Content) == 0 {
-		n.Style = yaml.FlowStyle // [] and {}
+// nextNode reads a value of JSON into a node in the style of YAML: indented, quotes only where needed.
+func nextNode(dec *json.Decoder) (*yaml.Node, error) {
+	token, err := dec.Token()
+	if err != nil {
+		return nil, err
 	}
-	for _, child := range n.Content {
-		block(child)
+	switch v := token.(type) {
+	case string:
+		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: v}, nil
+	case json.Delim:
+		n := &yaml.Node{Kind: yaml.SequenceNode}
+		if v == '{' {
+			n.Kind = yaml.MappingNode
+		}
+		for dec.More() {
+			child, err := nextNode(dec) // keys too
+			if err != nil {
+				return nil, err
+			}
+			n.Content = append(n.Content, child)
+		}
+		if len(n.Content) == 0 {
+			n.Style = yaml.FlowStyle // [] and {}
+		}
+		_, err := dec.Token()
+		return n, err
+	case nil:
+		return &yaml.Node{Kind: yaml.ScalarNode, Value: "null"}, nil
 	}
+	return &yaml.Node{Kind: yaml.ScalarNode, Value: fmt.Sprint(token)}, nil
 }
