@@ -197,6 +197,36 @@ func TestI6_RefusalsOutliveTheirAnswer(t *testing.T) {
 	}
 }
 
+// The repairs of a fan-out in doubt are of a part of its term: a partition forgets where the fan-outs of a
+// producer are finished when that producer repairs, and a late page would set an older value.
+func TestI5_AFanOutRepairsAsAPart(t *testing.T) {
+	t.Parallel()
+	w := newCascadeWorld(t)
+	meta, product := w.webstore()
+	w.category(meta, "1", "A")
+	w.put(product, roomless(t, "x"))
+	k := w.Worker()
+	var repairs, own atomic.Int32
+	k.Tap.OnRequest(func(r *store.Request) {
+		if r.Repair == nil {
+			return
+		}
+		repairs.Add(1)
+		if _, _, part := r.Repair.Producer.Parent(); !part {
+			own.Add(1)
+		}
+	})
+	lost := loseRefusals(k, false)
+	w.startOn(k, []cascade.Config{categoryNames(meta, product)}, processors.RoleSource)
+	w.Quiet(k)
+	w.category(meta, "1", "A longer name")
+	<-lost
+	w.Quiet(k)
+	if repairs.Load() == 0 || own.Load() > 0 {
+		t.Errorf("%d repairs, %d of them of the fan-outs' producer", repairs.Load(), own.Load())
+	}
+}
+
 // A fan-out of which every page was answered reads no item of the target: what refused its copy
 // was told. So do those that a worker finds when it begins, unless another term may have sent pages.
 func TestI6_FanOutsInNoDoubtReadNothing(t *testing.T) {

@@ -23,6 +23,7 @@ type Checker struct {
 	partition feed.Partition
 	term      *processors.Term
 	fanOuts   feed.Producer // of the fan-outs whose pages need one comparison; Source is empty
+	repairer  feed.Producer // of the repairs; never that of fan-outs, see repairPart
 	backfill  *processors.Backfiller
 	// Of one that a fan-out has made, see FanOut.examine: the one source whose copies are looked
 	// at, and what the dead letters of all items have in common. Else nil.
@@ -42,7 +43,7 @@ func (c *Cascade) Check(partition feed.Partition) processors.Processor {
 // Open takes over the counts of the checkpoint.
 func (k *Checker) Open(_ context.Context, t *processors.Term, state processors.State) error {
 	k.term = t
-	k.fanOuts = t.Producer()
+	k.fanOuts, k.repairer = t.Producer(), t.Producer()
 	k.copies.Store(state.Counts.Copies)
 	k.checked.Store(state.Counts.Checked)
 	k.dangling.Store(state.Counts.Dangling)
@@ -241,7 +242,7 @@ func (k *Checker) reread(ctx context.Context, repairs []itemRepair) (*round, err
 func (k *Checker) repair(ctx context.Context, repairs []itemRepair) (changed []itemRepair, repaired int64, err error) {
 	for len(repairs) > 0 {
 		n := requestLen(repairs)
-		r := &store.Repair{Producer: k.term.Producer(), Epoch: k.term.Epoch}
+		r := &store.Repair{Producer: k.repairer, Epoch: k.term.Epoch}
 		for i := range repairs[:n] {
 			r.Items = append(r.Items, repairs[i].RepairItem)
 		}

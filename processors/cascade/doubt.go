@@ -106,7 +106,7 @@ func (f *FanOut) examine(ctx context.Context, fo *fanOut, v *version, p *targets
 	if !doubted {
 		return nil
 	}
-	k := &Checker{c: f.c, partition: partition, term: f.term, only: &fo.ref}
+	k := &Checker{c: f.c, partition: partition, term: f.term, repairer: f.term.Producer().Of(repairPart), only: &fo.ref}
 	// The same as the page's own: who has written that one already writes it again.
 	k.letter = &processors.DeadLetter{Item: fo.source, Position: v.position, Trace: fo.job.Trace}
 	scan := store.Scan{Scope: p.scope, ItemsMax: examineItemsMax, Barrier: true}

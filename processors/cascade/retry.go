@@ -94,10 +94,10 @@ func (k *Checker) Retry(ctx context.Context, p *processors.Parked) error {
 	return k.c.repairItem(ctx, k.term, cmp.Or(p.Target, p.Item))
 }
 
-// retryPart is the part of a term's work under which it repairs single items. A partition forgets
+// repairPart is the part of a term's work under which a fan-out's term repairs items. A partition forgets
 // where a producer's fan-outs are finished when it writes something else: a page that comes late
 // would then set a value that a newer fan-out, which is over, has replaced.
-const retryPart = "retry"
+const repairPart = "retry"
 
 // repairItem brings one item's copies to what their sources are now. An item that
 // refuses them is the error.
@@ -121,7 +121,7 @@ func (c *Cascade) repairOnce(ctx context.Context, term *processors.Term, ref sto
 		return true, nil
 	}
 	result, err := c.cfg.Target.Repair(ctx, c.cfg.Target.PartitionFor(ref.Key), &store.Repair{
-		Producer: term.Producer().Of(retryPart), Epoch: term.Epoch, Items: []store.RepairItem{repairs[0].RepairItem},
+		Producer: term.Producer().Of(repairPart), Epoch: term.Epoch, Items: []store.RepairItem{repairs[0].RepairItem},
 	})
 	if err != nil {
 		return false, err
