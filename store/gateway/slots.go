@@ -93,18 +93,28 @@ func (s *slots) cutLocked(ctx context.Context) *slot {
 	return victim
 }
 
+// stalledLocked returns the room of the answers that have waited for their clients for long. The caller holds s.mu.
+func (s *slots) stalledLocked() (bytes int) {
+	for e := s.awaiting.Front(); e != nil; e = e.Next() {
+		waiting := e.Value.(*slot)
+		if time.Since(waiting.since) < s.stall {
+			break
+		}
+		bytes += waiting.room
+	}
+	return bytes
+}
+
 // hold takes room for an answer, and says whether there is enough. One answer has room always, and so has one of a
 // piece, of which the slots bound all together, and one that must be sent: of what has happened already.
 func (s *slot) hold(ctx context.Context, bytes int, must bool) bool {
 	s.of.mu.Lock()
 	defer s.of.mu.Unlock()
-	for s.of.held > 0 && s.of.held+bytes > s.of.most {
-		if s.of.cutLocked(ctx) == nil {
-			if must || bytes <= answerPiece {
-				break
-			}
-			return false
-		}
+	// Nobody is cut off for an answer that has no room even then.
+	if left := s.of.held - s.of.stalledLocked(); left > 0 && left+bytes > s.of.most && !must && bytes > answerPiece {
+		return false
+	}
+	for s.of.held > 0 && s.of.held+bytes > s.of.most && s.of.cutLocked(ctx) != nil {
 	}
 	s.of.held += bytes
 	s.room += bytes

@@ -119,7 +119,7 @@ func TestUnfollow_ComesUponDamagedBlocks(t *testing.T) {
 	n := w.start(t.TempDir())
 	n.mustOne(pk(t, "x"), create(`{"id":"0","a":"x"}`)) // for Badger to read
 	s := &Server{home: newHome(n.db), js: uponStreams{upon: n.comeUponDamage}}
-	if kept, err := s.Unfollow(t.Context(), n.id); err == nil {
+	if kept, err := s.Unfollow(t.Context(), n.id, func() {}); err == nil {
 		t.Errorf("freed, or kept because %q", kept)
 	}
 	if n.db.Sound() == nil {

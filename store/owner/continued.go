@@ -236,8 +236,9 @@ func (s *Server) endFollowed(id feed.Partition) {
 // Unfollow frees what a partition takes in the engine that was followed here, and that nobody
 // here follows or serves any more. Where its log could not make it anew it stays, because it may be the last that
 // holds anything: kept says why, "" if it was freed. Where this process takes or has the lease it stays, and the
-// error is ErrNotFollowed: an owner goes on from it. ctx ends it until it has begun to free.
-func (s *Server) Unfollow(ctx context.Context, id feed.Partition) (kept string, err error) {
+// error is ErrNotFollowed: an owner goes on from it. ctx ends it until it has begun to free. progress is called while a
+// snapshot is read, which takes as long as it is large.
+func (s *Server) Unfollow(ctx context.Context, id feed.Partition, progress func()) (kept string, err error) {
 	h := s.enter()
 	if h == nil {
 		return "", fmt.Errorf("partition %s: %w: the engine is made anew", id, ErrNotFollowed)
@@ -246,15 +247,15 @@ func (s *Server) Unfollow(ctx context.Context, id feed.Partition) (kept string, 
 	// Within, because it reads the engine: a damaged block there must not end the process, and whoever makes the engine
 	// anew does not wait for what is asked of the log.
 	err = s.within(ctx, h, func(ctx context.Context) error {
-		kept, err = s.unfollow(ctx, h.db, id)
+		kept, err = s.unfollow(ctx, h.db, id, progress)
 		return err
 	})
 	return kept, err
 }
 
-func (s *Server) unfollow(ctx context.Context, db *engine.DB, id feed.Partition) (kept string, err error) {
+func (s *Server) unfollow(ctx context.Context, db *engine.DB, id feed.Partition, progress func()) (kept string, err error) {
 	if want, listed := s.logOf(id); listed {
-		kept, err = s.lastCopy(ctx, db, id, want)
+		kept, err = s.lastCopy(ctx, db, id, want, progress)
 	} else if !s.logDeleted(ctx, id) {
 		kept = "the catalog does not list its container, and its log is there"
 	} else {
@@ -279,7 +280,7 @@ func (s *Server) unfollow(ctx context.Context, db *engine.DB, id feed.Partition)
 
 // lastCopy says why what the engine has of a partition may be nowhere else; "" if its log, with the snapshots, makes
 // it anew.
-func (s *Server) lastCopy(ctx context.Context, db *engine.DB, id feed.Partition, want feed.LogID) (why string, err error) {
+func (s *Server) lastCopy(ctx context.Context, db *engine.DB, id feed.Partition, want feed.LogID, progress func()) (why string, err error) {
 	part, err := db.Partition(id)
 	if err != nil {
 		return "", fmt.Errorf("partition %s: %w", id, err)
@@ -317,18 +318,18 @@ func (s *Server) lastCopy(ctx context.Context, db *engine.DB, id feed.Partition,
 			return why, err
 		}
 	}
-	return p.beginsNowhere(ctx, shape)
+	return p.beginsNowhere(ctx, shape, progress)
 }
 
 // beginsNowhere says why the state of a log whose shape is whole cannot be made from it; "" if it can.
-func (p *Partition) beginsNowhere(ctx context.Context, shape *feed.Shape) (why string, err error) {
+func (p *Partition) beginsNowhere(ctx context.Context, shape *feed.Shape, progress func()) (why string, err error) {
 	if shape.Begin() == 1 {
 		return "", nil
 	}
 	if c, err := p.continued(ctx, shape); c != nil || err != nil {
 		return "", err
 	}
-	switch there, err := p.snapshotThere(ctx, shape); {
+	switch there, err := p.snapshotThere(ctx, shape, progress); {
 	case there:
 		return "", nil
 	case err != nil:
@@ -338,8 +339,12 @@ func (p *Partition) beginsNowhere(ctx context.Context, shape *feed.Shape) (why s
 }
 
 // snapshotThere says whether a snapshot from which a log of a shape goes on can be read, whole; an error says that it is
-// not known.
-func (p *Partition) snapshotThere(ctx context.Context, shape *feed.Shape) (bool, error) {
+// not known. progress is called before each part is read.
+func (p *Partition) snapshotThere(ctx context.Context, shape *feed.Shape, progress func()) (bool, error) {
+	turn := func() error {
+		progress()
+		return ctx.Err()
+	}
 	var errs []error
 	for _, from := range p.cfg.snapshotStores() {
 		all, _, err := snapshot.Newest(ctx, from, p.id)
@@ -347,13 +352,17 @@ func (p *Partition) snapshotThere(ctx context.Context, shape *feed.Shape) (bool,
 			errs = append(errs, fmt.Errorf("partition %s: snapshots: %w", p.id, err))
 			continue
 		}
-		if slices.ContainsFunc(all, func(m *snapshot.Manifest) bool {
-			return m.Log == shape.Log && m.LSN+1 >= shape.Begin() && m.LSN <= shape.Last && snapshot.Verify(ctx, from, m, ctx.Err) == nil
-		}) {
-			return true, nil
-		}
-		if ctx.Err() != nil {
-			return false, context.Cause(ctx)
+		for _, m := range all {
+			if m.Log != shape.Log || m.LSN+1 < shape.Begin() || m.LSN > shape.Last {
+				continue
+			}
+			err := snapshot.Verify(ctx, from, m, turn)
+			if err == nil {
+				return true, nil
+			}
+			if _, damaged := errors.AsType[*snapshot.DamagedError](err); !damaged {
+				errs = append(errs, err)
+			}
 		}
 	}
 	return false, errors.Join(errs...)

@@ -81,7 +81,7 @@ func (p *Partition) lacksSnapshot(shape *feed.Shape) *DamagedError {
 			"to where this one looks for them; it goes on as soon as one is there",
 	}
 	e.heals = func(ctx context.Context) bool {
-		there, _ := p.snapshotThere(ctx, shape)
+		there, _ := p.snapshotThere(ctx, shape, func() {})
 		return there
 	}
 	return e

@@ -114,10 +114,12 @@ func (s *Standbys) freeLocked(ctx context.Context, owners *owner.Server, id feed
 }
 
 // free frees what the copy takes, unless it may be the last of its kind.
-func (f *follower) free(ctx context.Context, b *begun, unfollow func(context.Context, feed.Partition) (string, error)) {
-	limited, cancel := context.WithTimeout(ctx, retryMax)
-	defer cancel()
-	kept, err := unfollow(limited, f.id)
+func (f *follower) free(ctx context.Context, b *begun, unfollow func(context.Context, feed.Partition, func()) (string, error)) {
+	moving, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stalled := time.AfterFunc(retryMax, func() { cancel(fmt.Errorf("nothing came for %s", retryMax)) })
+	defer stalled.Stop()
+	kept, err := unfollow(moving, f.id, func() { stalled.Reset(retryMax) })
 	if ctx.Err() != nil && err != nil {
 		return // its owner goes on from it, or the process ends
 	}

@@ -86,7 +86,7 @@ func TestACopyIsFreedOnlyIfItsLogMakesItAnew(t *testing.T) {
 			test.harm(c, stream, id)
 			var kept string
 			poll.Until(t, func() (err error) { // the owner may trim the log between two looks at it
-				kept, err = b.owners.Unfollow(t.Context(), id)
+				kept, err = b.owners.Unfollow(t.Context(), id, func() {})
 				return err
 			})
 			if (kept == "") != (test.kept == "") || !strings.Contains(kept, test.kept) {
@@ -211,7 +211,7 @@ func TestWhatThisProcessOwnsIsNotFreed(t *testing.T) {
 	a := c.start("a", t.TempDir())
 	a.owns(id)
 	scribble(t, ct, rand.New(rand.NewPCG(10, 10)), 10)
-	if kept, err := a.owners.Unfollow(t.Context(), id); !errors.Is(err, owner.ErrNotFollowed) {
+	if kept, err := a.owners.Unfollow(t.Context(), id, func() {}); !errors.Is(err, owner.ErrNotFollowed) {
 		t.Errorf("kept because %q with %v, want %v", kept, err, owner.ErrNotFollowed)
 	}
 	there, err := a.owners.Engine().Partitions()

@@ -38,7 +38,7 @@ func TestAYieldEndsTheFreeing(t *testing.T) {
 	s.mu.Lock()
 	s.begun[partition] = b
 	s.startLocked(t.Context(), f, func(ctx context.Context) {
-		f.free(ctx, b, func(ctx context.Context, _ feed.Partition) (string, error) {
+		f.free(ctx, b, func(ctx context.Context, _ feed.Partition, _ func()) (string, error) {
 			close(asked)
 			<-ctx.Done() // as a log does that does not answer
 			return "", context.Cause(ctx)
