@@ -247,7 +247,7 @@ func TestConsole(t *testing.T) {
 			var page string
 			poll.Until(t, func() error {
 				page = b.sees(item)
-				return poll.Unless(strings.Contains(page, "categoryName"), "the item has no name of its category")
+				return poll.Unless(strings.Contains(page, "<td>equal</td>"), "the item has no name of its category")
 			})
 			return etagIn(t, page)
 		}

@@ -27,6 +27,7 @@ func forgetUser(t *testing.T) {
 func guarded(t *testing.T) (dir, server string) {
 	t.Helper()
 	forgetUser(t)
+	t.Setenv("MILLRACE_CONNECT_SILENCE_MAX", "30s") // a busy machine is silent for long, and commands warn of it
 	dir = t.TempDir()
 	port := strconv.Itoa(freePort(t))
 	server = "nats://127.0.0.1:" + port

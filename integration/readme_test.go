@@ -3,6 +3,7 @@ package integration_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -158,9 +159,10 @@ func TestHealth_ReadyByProgress(t *testing.T) {
 	if status, body := get("/healthz"); status != http.StatusOK || !strings.Contains(body, "alive") {
 		t.Errorf("/healthz answers %d %s", status, body)
 	}
-	if status, body := get("/readyz"); status != http.StatusOK || !strings.Contains(body, `"ready": true`) {
-		t.Errorf("/readyz answers %d %s", status, body)
-	}
+	poll.Until(t, func() error {
+		status, body := get("/readyz")
+		return poll.Unless(status == http.StatusOK && strings.Contains(body, `"ready": true`), fmt.Sprintf("/readyz answers %d %s", status, body))
+	})
 	server := "nats://127.0.0.1:" + port
 	mustRun(t, server, "apply", "-f", "../configs/webstore")
 	poll.Until(t, func() error {

@@ -17,6 +17,7 @@ import (
 	"github.com/versity/versitygw/backend/posix"
 	"github.com/versity/versitygw/embedgw"
 
+	"github.com/millrace/millrace/integration/process"
 	"github.com/millrace/millrace/store/s3"
 )
 
@@ -80,11 +81,11 @@ func run(m *testing.M) int {
 }
 
 func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ports, err := process.FreePorts(1)
 	if err != nil {
 		return "", err
 	}
-	return l.Addr().String(), l.Close()
+	return net.JoinHostPort("127.0.0.1", ports[0]), nil
 }
 
 // listening waits until the server takes connections.
