@@ -15,11 +15,15 @@ import (
 const (
 	// codeNoMessage is JetStream's code for a subject that has no message.
 	codeNoMessage jetstream.ErrorCode = 10037
+	// codeNoStream is that for a stream that is not there.
+	codeNoStream jetstream.ErrorCode = 10059
 	// askTimeout bounds a read whose context has no deadline. It is long enough for the
 	// election of a leader, which waits for nine seconds at most.
 	askTimeout = 15 * time.Second
 	// tryTimeout bounds one request: the server that should answer may be gone.
 	tryTimeout = 2 * time.Second
+	// pageTimeout bounds one request for keys, of which an answer may hold 100,000.
+	pageTimeout = 5 * time.Second
 	// lagPause is the pause before a replica that lags is asked again.
 	lagPause = 20 * time.Millisecond
 )
@@ -36,21 +40,21 @@ func Get(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, key
 }
 
 // ask calls try until try says that it need not be called again, or ctx ends.
-func ask(ctx context.Context, try func(context.Context) (e jetstream.KeyValueEntry, again bool, err error)) (jetstream.KeyValueEntry, error) {
+func ask[T any](ctx context.Context, try func(context.Context) (answer T, again bool, err error)) (T, error) {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, askTimeout)
 		defer cancel()
 	}
 	for {
-		e, again, err := try(ctx)
+		answer, again, err := try(ctx)
 		if !again {
-			return e, err
+			return answer, err
 		}
 		select {
 		case <-time.After(lagPause):
 		case <-ctx.Done():
-			return nil, err
+			return answer, err
 		}
 	}
 }

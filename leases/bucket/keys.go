@@ -7,9 +7,9 @@ package bucket
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -27,25 +27,62 @@ import (
 //	revisions  4:a 5:b 6:c     the watch begins, its end is 6
 //	           5:b 6:c 7:a     a is written: the watch delivers b and c
 //
-// Keys asks the stream, which knows all its subjects at one moment.
+// Keys asks the stream, which knows all its subjects at one moment. A request that gets no answer is
+// made again until ctx ends, for 15 s if ctx has no deadline.
 func Keys(ctx context.Context, js jetstream.JetStream, bucket, pattern string) ([]string, error) {
-	stream, err := js.Stream(ctx, "KV_"+bucket)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil, fmt.Errorf("keys of %s: %w", bucket, jetstream.ErrBucketNotFound)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("keys of %s: %w", bucket, err)
-	}
 	prefix := "$KV." + bucket + "."
-	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(prefix+pattern))
+	var keys []string
+	for {
+		page, err := ask(ctx, func(ctx context.Context) (*subjectsPage, bool, error) {
+			try, cancel := context.WithTimeout(ctx, pageTimeout)
+			defer cancel()
+			page, err := pageOfSubjects(try, js, "KV_"+bucket, prefix+pattern, len(keys))
+			return page, isSilence(err) && ctx.Err() == nil, err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("keys of %s: %w", bucket, err)
+		}
+		for subject := range page.State.Subjects {
+			keys = append(keys, strings.TrimPrefix(subject, prefix))
+		}
+		if len(keys) >= page.Total || len(page.State.Subjects) == 0 {
+			slices.Sort(keys)
+			return slices.Compact(keys), nil
+		}
+	}
+}
+
+// subjectsPage is what a stream tells of its subjects at once, 100,000 at most.
+type subjectsPage struct {
+	Error *jetstream.APIError `json:"error"`
+	Total int                 `json:"total"` // of all pages
+	State struct {
+		Subjects map[string]uint64 `json:"subjects"`
+	} `json:"state"`
+}
+
+// pageOfSubjects asks for the subjects of a stream behind the first offset of them. jetstream.Stream does so too, but
+// asks whether the stream is there before, which is another request.
+func pageOfSubjects(ctx context.Context, js jetstream.JetStream, stream, filter string, offset int) (*subjectsPage, error) {
+	query, err := json.Marshal(map[string]any{"subjects_filter": filter, "offset": offset})
 	if err != nil {
-		return nil, fmt.Errorf("keys of %s: %w", bucket, err)
+		return nil, err
 	}
-	keys := slices.Sorted(maps.Keys(info.State.Subjects))
-	for i, subject := range keys {
-		keys[i] = strings.TrimPrefix(subject, prefix)
+	m, err := js.Conn().RequestWithContext(ctx, apiPrefix(js)+"STREAM.INFO."+stream, query)
+	if err != nil {
+		return nil, err
 	}
-	return keys, nil
+	page := &subjectsPage{}
+	if err := json.Unmarshal(m.Data, page); err != nil {
+		return nil, fmt.Errorf("answer: %w", err)
+	}
+	switch {
+	case page.Error == nil:
+		return page, nil
+	case page.Error.ErrorCode == codeNoStream:
+		return nil, jetstream.ErrBucketNotFound
+	}
+	return nil, page.Error
 }
 
 // Entries returns the entries of the keys of kv that match a pattern. Each is as of the moment
