@@ -227,6 +227,46 @@ func TestI5_AFanOutRepairsAsAPart(t *testing.T) {
 	}
 }
 
+// What was there is checked page by page, and all repairs of a page may be too many for one transaction, since aggregates
+// add to it: then fewer are asked for at once, and one that is too large alone has a dead letter.
+func TestI6_RepairsThatAreTooLargeTogetherAreHalved(t *testing.T) {
+	t.Parallel()
+	w := newCascadeWorld(t)
+	meta, product := w.webstore()
+	w.category(meta, "1", "A")
+	for i := range 20 {
+		w.put(product, productItem{ID: fmt.Sprintf("%03d", i), CategoryID: "1", CategoryName: "A"})
+	}
+	cfg := categoryNames(meta, product)
+	k := w.start([]cascade.Config{cfg}, processors.RoleTarget)
+	w.Quiet(k)
+	k.Stop()
+	w.category(meta, "1", "B") // nobody fans it out, so the walk alone finds it
+	cfg.Backfill = processors.BackfillRequest{Number: 1}
+	k = w.Worker()
+	k.Tap.Refuse(func(r *store.Request) *store.Error {
+		large := func(item store.RepairItem) bool { return item.Ref.ID == "007" }
+		if r.Repair != nil && (len(r.Repair.Items) > 3 || slices.ContainsFunc(r.Repair.Items, large)) {
+			return store.ErrTooLarge
+		}
+		return nil
+	})
+	w.startOn(k, []cascade.Config{cfg}, processors.RoleTarget)
+	poll.Until(t, func() error {
+		for i := range 20 {
+			want := "B"
+			if i == 7 {
+				want = "A"
+			}
+			if got := w.product(product, "1", fmt.Sprintf("%03d", i)).CategoryName; got != want {
+				return fmt.Errorf("item %d has %q", i, got)
+			}
+		}
+		letters, err := w.DeadLetters.List(t.Context(), cfg.Pipeline, 10)
+		return poll.Unless(err == nil && len(letters) == 1 && letters[0].Target == `["1"]/007`, fmt.Sprintf("dead letters %+v, %v", letters, err))
+	})
+}
+
 // A fan-out of which every page was answered reads no item of the target: what refused its copy
 // was told. So do those that a worker finds when it begins, unless another term may have sent pages.
 func TestI6_FanOutsInNoDoubtReadNothing(t *testing.T) {

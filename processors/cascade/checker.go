@@ -2,6 +2,7 @@ package cascade
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 
 	"github.com/millrace/millrace/feed"
@@ -240,13 +241,23 @@ func (k *Checker) reread(ctx context.Context, repairs []itemRepair) (*round, err
 // repair sends repairs and returns those whose items have changed since they
 // were looked at, and how many were repaired.
 func (k *Checker) repair(ctx context.Context, repairs []itemRepair) (changed []itemRepair, repaired int64, err error) {
+	most := len(repairs)
 	for len(repairs) > 0 {
-		n := requestLen(repairs)
+		n := min(requestLen(repairs), most)
 		r := &store.Repair{Producer: k.repairer, Epoch: k.term.Epoch}
 		for i := range repairs[:n] {
 			r.Items = append(r.Items, repairs[i].RepairItem)
 		}
 		result, err := k.c.cfg.Target.Repair(ctx, k.partition, r)
+		// What aggregates in the same transaction make of the repairs is the owner's to add,
+		// so only it can tell that they are too many for one.
+		if errors.Is(err, store.ErrTooLarge) && n > 1 {
+			most = n / 2
+			continue
+		}
+		if errors.Is(err, store.ErrTooLarge) {
+			result, err = &store.RepairResult{Statuses: []store.Status{store.StatusTooLarge}, Reasons: []string{err.Error()}}, nil
+		}
 		if err != nil {
 			return nil, repaired, err
 		}
