@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/pipelines/spec"
 	"github.com/millrace/millrace/pipelines/verify"
 	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/store"
 )
 
 func newStore(t *testing.T) *node {
@@ -316,6 +317,48 @@ func TestRewindCascade(t *testing.T) {
 		if r, by := n.verify(t, verify.Config{}); by["category-names"].Verdict != verify.VerdictEqual {
 			t.Errorf("rewound to %s:\n%s", to, text(r))
 		}
+	}
+}
+
+// The dead letters of a generation go with it. What items have refused before the place is done again, and refused again.
+func TestI6_ARewindForgetsNoRefusal(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.apply(t, decode(t, tenantContainers))
+	n.put(t, "category", `{"id":"c","name":"A"}`)
+	full := `{"id":"full","tenant":"t","categoryId":"c","categoryName":"A","pad":""}`
+	n.put(t, "product", strings.Replace(full, `"pad":"`, `"pad":"`+strings.Repeat("x", store.ItemBytesMax-len(full)), 1))
+	n.apply(t, decode(t, cascadesOverALongLog))
+	n.idle(t)
+	n.put(t, "category", `{"id":"c","name":"a longer name"}`)
+	letters, err := processors.OpenDeadLetters(t.Context(), n.client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := func(generation uint32) {
+		t.Helper()
+		poll.Until(t, func() error {
+			rec := n.record(t, "names")
+			all, err := letters.List(t.Context(), rec.ID, 10)
+			if err != nil {
+				return err
+			}
+			is := func(l processors.DeadLetter) bool { return l.Generation == generation && l.Target == `["t"]/full` }
+			return poll.Unless(slices.ContainsFunc(all, is), fmt.Sprintf("generation %d has no dead letter of the item: %+v", generation, all))
+		})
+	}
+	refused(1)
+	n.idle(t)
+	n.put(t, "product", `{"id":"later","tenant":"t"}`)
+	place, err := registry.ParseRewindTo(time.Now().UTC().Format(time.RFC3339Nano), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for generation := uint32(2); generation < 4; generation++ {
+		if rec, err := n.registry.Rewind(t.Context(), "default", "names", place, ""); err != nil || rec.Generation != generation {
+			t.Fatalf("%+v, %v", rec, err)
+		}
+		refused(generation)
 	}
 }
 

@@ -106,6 +106,14 @@ func (d *DeadLetters) Page(ctx context.Context, pipeline string, after DeadLette
 	return page, nil
 }
 
+// Each calls each with every dead letter of a pipeline, in the order of their ids.
+func (d *DeadLetters) Each(ctx context.Context, pipeline string, each func(*DeadLetter)) error {
+	return d.scan(ctx, pipeline, "", deadLetterPage, func(item *store.Item) error {
+		each(readDeadLetter(pipeline, item))
+		return nil
+	})
+}
+
 // List is Page from the beginning, where it is enough.
 func (d *DeadLetters) List(ctx context.Context, pipeline string, limit int) ([]DeadLetter, error) {
 	page, err := d.Page(ctx, pipeline, DeadLetterMark{}, limit)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -70,6 +71,38 @@ func TestCatalog_Databases(t *testing.T) {
 	}
 	if all, err := c.List(ctx); err != nil || len(all) != 0 {
 		t.Errorf("containers left: %v, %v", all, err)
+	}
+}
+
+// A generation that is published stays so, whoever asks with an older record; the next one begins without.
+func TestCatalog_APublicationIsNotTakenBack(t *testing.T) {
+	t.Parallel()
+	c := newCatalog(t)
+	if _, err := c.Create(t.Context(), "default", "things", store.ContainerSpec{PartitionKey: []string{"/a"}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		wish store.RuleWish
+		want bool
+	}{
+		{store.RuleWish{Pipeline: "p", Generation: 1}, false},
+		{store.RuleWish{Pipeline: "other", Generation: 1}, false},
+		{store.RuleWish{Pipeline: "p", Generation: 1, Published: true}, true},
+		{store.RuleWish{Pipeline: "p", Generation: 1}, true},
+		{store.RuleWish{Pipeline: "p", Generation: 2}, false},
+		{store.RuleWish{Pipeline: "p", Generation: 1, Published: true}, false},
+	} {
+		if err := c.WantRule(t.Context(), "default", "things", step.wish); err != nil {
+			t.Fatal(err)
+		}
+		info, err := c.Get(t.Context(), "default", "things")
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := slices.IndexFunc(info.Rules, func(r store.RuleWish) bool { return r.Pipeline == "p" })
+		if at < 0 && step.wish.Pipeline == "p" || at >= 0 && info.Rules[at].Published != step.want {
+			t.Errorf("behind %+v the rules are %+v", step.wish, info.Rules)
+		}
 	}
 }
 

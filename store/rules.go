@@ -53,12 +53,19 @@ type RuleState struct {
 }
 
 // WantRule records an aggregate whose accumulators the container keeps, in place
-// of earlier generations of the same pipeline. If a later one is there, whoever
-// asks has seen an old registry, and nothing changes.
+// of earlier generations of the same pipeline. If a later one is there, or the same one is published
+// and wish is not, whoever asks has seen an old registry: the former changes nothing, and the latter
+// does not take its publication back.
 func (c *Catalog) WantRule(ctx context.Context, database, name string, wish RuleWish) error {
 	_, err := c.modify(ctx, database, name, func(i *ContainerInfo) error {
-		if slices.ContainsFunc(i.Rules, func(r RuleWish) bool { return r.Pipeline == wish.Pipeline && r.Generation > wish.Generation }) {
-			return nil
+		for _, r := range i.Rules {
+			switch {
+			case r.Pipeline != wish.Pipeline:
+			case r.Generation > wish.Generation:
+				return nil
+			case r.Generation == wish.Generation:
+				wish.Published = wish.Published || r.Published
+			}
 		}
 		i.Rules = slices.DeleteFunc(i.Rules, func(r RuleWish) bool { return r.Pipeline == wish.Pipeline })
 		i.Rules = append(i.Rules, wish)

@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/pipelines/spec"
 	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/store"
 )
 
 // Checkpoints are how far processors have come, by the names of their leases.
@@ -45,6 +49,41 @@ func ReadCheckpoints(ctx context.Context, js jetstream.JetStream, bucket string)
 	}
 	at, unreadable = CheckpointsOf(held)
 	return at, unreadable, nil
+}
+
+// withRefusals returns at with what items of a cascade have refused among what its readers have given up. A checkpoint
+// has passed such a change, and the dead letter, which goes with its generation, alone tells of it.
+func (r *Registry) withRefusals(ctx context.Context, rec *Record, at Checkpoints) (Checkpoints, error) {
+	if rec.Spec.Kind() != spec.CascadeKind {
+		return at, nil
+	}
+	first := map[string]feed.Position{} // by reader
+	err := processors.FindDeadLetters(r.client).Each(ctx, rec.ID, func(l *processors.DeadLetter) {
+		partition, err := feed.ParsePartition(l.Partition)
+		if err != nil || l.Target == "" {
+			return // one without a target is parked in the checkpoint
+		}
+		// Also what an earlier generation has left: this one has gone on behind it.
+		reader := processors.Resource{Pipeline: rec.ID, Generation: rec.Generation, Role: l.Role, Partition: partition}.String()
+		if known, ok := first[reader]; !ok || l.Position.Before(known) {
+			first[reader] = l.Position
+		}
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		return at, nil // nothing was ever given up
+	}
+	if err != nil {
+		return nil, err
+	}
+	at = maps.Clone(at)
+	for reader, position := range first {
+		if at[reader] != nil {
+			cp := *at[reader]
+			cp.Parked = append(slices.Clone(cp.Parked), processors.Job{Position: position})
+			at[reader] = &cp
+		}
+	}
+	return at, nil
 }
 
 // Of returns the checkpoint of one reader of a record, as its next holder would

@@ -108,6 +108,9 @@ func (r *Registry) Rewind(ctx context.Context, database, name string, to RewindT
 		}
 		// One that cannot be read counts as nowhere.
 		at, _, err := ReadCheckpoints(ctx, r.JetStream, bucket)
+		if err == nil {
+			at, err = r.withRefusals(ctx, &rec, at)
+		}
 		if err != nil {
 			return rec, err
 		}
@@ -330,20 +333,33 @@ func (r *Record) Unfinished(role processors.Role, c *store.ContainerInfo, starts
 		reader := readers[slices.IndexFunc(readers, func(p processors.Resource) bool { return p.Partition.Number == starts[i].Partition })]
 		done := r.Begin(reader)
 		if cp := at[reader.String()]; cp != nil {
-			below := cp.FinishedBelow()
-			for j := range cp.Parked {
-				// No place in a log brings an item of a walk again: its dead letter does.
-				if _, walked := cp.Parked[j].Position.Walked(); !walked && cp.Parked[j].Position.Before(below) {
-					below = cp.Parked[j].Position
-				}
-			}
-			if done = cp.Position; below != done {
-				done = feed.Position{LSN: below.LSN - 1} // the change itself is read again
-			}
+			done = behindUndone(cp)
 		}
 		if done.Before(starts[i].After) {
 			starts[i].After = done
 		}
 	}
 	return starts
+}
+
+// behindUndone returns behind what a reader is to read again, so that what its checkpoint has passed and not finished,
+// or given up, comes once more.
+func behindUndone(cp *processors.Checkpoint) feed.Position {
+	behind, open := cp.Position, cp.Position
+	passed := func(at feed.Position) {
+		// No place in a log brings an item of a walk again: its dead letter does.
+		if _, walked := at.Walked(); !walked && !open.Before(at) {
+			open = at
+			behind = feed.Position{LSN: at.LSN - 1} // the change itself is read again
+		}
+	}
+	for i := range cp.Jobs {
+		if cp.Jobs[i].Source != processors.BackfillJob {
+			passed(cp.Jobs[i].Position)
+		}
+	}
+	for i := range cp.Parked {
+		passed(cp.Parked[i].Position)
+	}
+	return behind
 }

@@ -32,6 +32,9 @@ func (r *Registry) PreviewRewind(ctx context.Context, database, name string, to 
 		return p, fmt.Errorf("pipeline %s: %w", rec.Metadata(), err)
 	}
 	at, _, err := ReadCheckpoints(ctx, r.JetStream, bucket)
+	if err == nil {
+		at, err = r.withRefusals(ctx, &rec, at)
+	}
 	if err != nil {
 		return p, err
 	}
