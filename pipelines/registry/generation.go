@@ -75,6 +75,31 @@ func PositionOf(starts []Start, partition uint32) feed.Position {
 	return feed.Position{}
 }
 
+// RowsBegin returns behind which position of a partition of a projection's source all changes are in its rows.
+func (r *Record) RowsBegin(partition uint32) feed.Position {
+	if len(r.RowsFrom) > 0 {
+		return PositionOf(r.RowsFrom, partition)
+	}
+	return PositionOf(r.From, partition)
+}
+
+// rowsFrom returns the RowsFrom of a generation that goes on among the rows of r, and reads from.
+func (r *Record) rowsFrom(from []Start) []Start {
+	rows := slices.Clone(from)
+	for i := range rows {
+		// Rows of items that expired before those with which r began are not there, and the log does
+		// not tell them from others.
+		walked := slices.ContainsFunc(r.Walks, func(w Walk) bool { return w.Partition == rows[i].Partition })
+		if walked && r.Spec.Project.OnExpire != spec.DeleteRows {
+			continue
+		}
+		if begin := r.RowsBegin(rows[i].Partition); begin.Before(rows[i].After) {
+			rows[i].After = begin
+		}
+	}
+	return rows
+}
+
 // start returns the position behind which a target's partition is checked.
 func (r *Record) start(partition uint32) feed.Position { return PositionOf(r.Starts, partition) }
 

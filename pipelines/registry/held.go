@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -95,12 +96,18 @@ func (r *Record) ByHand(source *store.ContainerInfo) string {
 		return ""
 	case len(r.Walks) == 0 && r.keepsExpired(source):
 		return command + " --discard-expired, after which the rows of items that have expired are gone"
-	case len(r.From) == 0, len(r.Walks) > 0, r.Backfills > 0 && r.BackfillScope == BackfillScope{}:
+	case r.beganWhole(source), len(r.Walks) > 0, r.Backfills > 0 && r.BackfillScope == BackfillScope{}:
 		return ""
 	}
 	// It began with what changed from some moment on. Only the operator knows whether the items
 	// from before belong to it.
 	return command + ", which brings all items that are there, or --to now, which leaves out what changed meanwhile"
+}
+
+// beganWhole says whether a generation, or the rows among which it goes on, is about all that the logs of its source
+// ever held.
+func (r *Record) beganWhole(source *store.ContainerInfo) bool {
+	return !slices.ContainsFunc(source.Partitions, func(p store.PartitionInfo) bool { return !r.RowsBegin(p.Number).IsZero() })
 }
 
 // BeginAnew lets a pipeline begin anew that cannot read on, because a log was trimmed beyond

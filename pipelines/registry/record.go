@@ -50,6 +50,9 @@ type Record struct {
 	// From are the positions behind which the source's feed is read. A partition
 	// that is not named is read from the beginning of its log.
 	From []Start `json:"from,omitempty"`
+	// RowsFrom are the positions behind which all changes are in the rows of a projection that was
+	// set back among them: the rows are older than From. Without them that is From.
+	RowsFrom []Start `json:"rowsFrom,omitempty"`
 	// Walks are the partitions of the source that are read from items on, and not from the
 	// beginning of their logs.
 	Walks []Walk `json:"walks,omitempty"`

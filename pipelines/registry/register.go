@@ -166,7 +166,7 @@ func (r *Record) Next(d *spec.Pipeline, b *Bound, what change, opts *ApplyOption
 // succeed makes next a new generation that comes after r.
 func (next *Record) succeed(r *Record, opts *ApplyOptions) {
 	next.Published, next.InForce, next.Unverified, next.Rewinds, next.Backfills = false, false, false, 0, 0
-	next.BackfillScope = BackfillScope{}
+	next.BackfillScope, next.RowsFrom = BackfillScope{}, nil
 	next.Shadow, next.Former = false, nil
 	project, was := next.Spec.Project, r.Spec.Project
 	//	r                   rows that readers see   the next one is built beside

@@ -213,6 +213,9 @@ func (r *Registry) rewound(ctx context.Context, rec *Record, b *Bound, to Rewind
 	}
 	next.Generation++
 	next.From = rec.Unfinished(processors.RoleSource, b.Source, next.From, to, at)
+	if rec.Spec.Kind() == spec.ProjectKind && (to.Kind == RewindTime || to.Kind == rewindLSN) {
+		next.RowsFrom = rec.rowsFrom(next.From)
+	}
 	if rec.Spec.Kind() == spec.CascadeKind {
 		if next.Starts, err = r.rewindChecks(ctx, rec, b, to, start, at); err != nil {
 			return next, err

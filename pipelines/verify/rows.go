@@ -375,7 +375,7 @@ func (p *Verified) beganAt(partition feed.Partition) feed.Position {
 	if r.Backfills > 0 && r.BackfillScope == (registry.BackfillScope{}) && p.Source.Info().Spec.TTL == 0 {
 		return feed.Position{}
 	}
-	return registry.PositionOf(r.From, partition.Number)
+	return r.RowsBegin(partition.Number)
 }
 
 // dropsExpired says whether the rows of expired items go.

@@ -169,7 +169,8 @@ type Writer interface {
 
 // Reader reads what a sink has made durable, for verify and repair. It may be used
 // beside writers. Every Sink is one. s is the schema of the generation that is
-// read; one that nobody has opened has no rows.
+// read. One that nobody has opened has the rows of the tables that it will take over, and
+// none if it is a shadow.
 type Reader interface {
 	// Rows yields the rows of a table in any order, but for those that are pending. An
 	// error ends it.

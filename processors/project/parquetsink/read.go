@@ -146,13 +146,16 @@ func (s *Sink) Positions(ctx context.Context, schema *project.Schema) (map[strin
 	return positions, nil
 }
 
-// tableOf returns a table as of the newest manifest, nil if nobody has opened it.
+// tableOf returns a table as of the newest manifest, nil if there is none.
 func (s *Sink) tableOf(ctx context.Context, schema *project.Schema, index int) (*table, error) {
 	m, err := s.newest(ctx)
 	if err != nil {
 		return nil, err
 	}
 	ts := m.setOf(schema.Generation)
+	if current := m.current(); ts == nil && current != nil && !schema.Shadow && m.Pipeline == schema.Pipeline && current.newestGeneration() < schema.Generation {
+		ts = current // it will join that, see joinSet
+	}
 	if ts == nil {
 		return nil, nil
 	}

@@ -108,11 +108,16 @@ func (s *Sink) scanTable(ctx context.Context, schema *project.Schema, table int,
 			return err
 		}
 		g := c.generation(schema.Generation)
-		if g == nil {
+		takesOver := g == nil && !schema.Shadow // see handOver
+		if takesOver {
+			g = c.live()
+		}
+		if g == nil || g.number > schema.Generation {
 			return nil
 		}
-		target := &s.layoutOf(g, schema).tables[table]
-		if target.name == "" {
+		l := s.layoutOf(g, schema)
+		target := &l.tables[table]
+		if target.name == "" || takesOver && !l.complete() {
 			return nil
 		}
 		begun, err := scanRows(k.ExecParams(ctx, query(target), nil, nil, nil, []int16{1}), target, take)
