@@ -1,14 +1,12 @@
 package verify
 
 import (
-	"context"
 	"encoding/binary"
 	"fmt"
 
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/millrace/millrace/feed/document"
-	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/accumulator"
 )
 
@@ -83,72 +81,4 @@ func digestOf(values []document.FieldValue) uint64 {
 	}
 	// 0 says that none was not computed yet.
 	return max(xxhash.Sum64(buf), 1)
-}
-
-// findOrphans counts groups whose members name a target that is not there.
-func (run *verification) findOrphans(ctx context.Context, fields *fieldCheck) error {
-	c, err := newGroupCheck(run, fields.p, nil)
-	if err != nil || !fields.values.known() {
-		return err
-	}
-	// Most verifications end here: the groups are read once more only if some hash of theirs
-	// was not met among the targets.
-	left := len(fields.values.digests)
-	for hash := range fields.values.digests {
-		if _, home := fields.homes[hash]; home {
-			left--
-		}
-	}
-	if left == 0 {
-		return nil
-	}
-	for _, partition := range c.p.target.Partitions() {
-		page := &store.ReadGroups{Pipeline: c.p.Record.ID, Generation: c.p.Record.Generation, Max: run.cfg.PageItems}
-		for {
-			result, err := c.p.target.ReadGroups(ctx, partition, page)
-			if err != nil {
-				return fmt.Errorf("read the accumulators of %s in %s: %w", c.p.Record.Metadata(), partition, err)
-			}
-			content, err := c.rule.DecodeDelta(result.Content)
-			if err == nil {
-				err = c.addOrphans(ctx, fields, content.Groups())
-			}
-			if err != nil {
-				return err
-			}
-			if page.After = result.Last; page.After == "" {
-				break
-			}
-		}
-	}
-	return nil
-}
-
-// addOrphans tells of those among groups that have no target.
-func (c *groupCheck) addOrphans(ctx context.Context, fields *fieldCheck, groups []accumulator.Group) error {
-	var refs []store.ItemRef
-	var homeless []accumulator.Group
-	for _, g := range groups {
-		if _, home := fields.homes[HashGroup(g)]; home {
-			continue
-		}
-		if ref, ok := c.targetRef(g); ok {
-			refs, homeless = append(refs, ref), append(homeless, g)
-			continue
-		}
-		c.run.addDifference(c.p, Difference{Kind: DifferenceDangling, Group: g.String(), Element: -1})
-	}
-	items, err := c.p.target.ReadMany(ctx, refs, true)
-	if err != nil {
-		return fmt.Errorf("read the targets of groups: %w", err)
-	}
-	for i := range items {
-		if items[i].ETag != (store.ETag{}) {
-			if g, ok := c.rule.TargetGroup(items[i].Body); ok && g == homeless[i] {
-				continue // it was made meanwhile
-			}
-		}
-		c.run.addDifference(c.p, Difference{Kind: DifferenceDangling, Item: refs[i].String(), Group: homeless[i].String(), Element: -1})
-	}
-	return nil
 }

@@ -153,6 +153,28 @@ func (r *repair) repairCopies(ctx context.Context, s *scan, v *view) (again bool
 	return r.repairItem(ctx, s.run, v.pipeline, s.partition, v.item, copies, ds)
 }
 
+// createTarget makes the target of a group as its owner would, who sets the fields in whatever is written. again says
+// that somebody was faster.
+func (r *repair) createTarget(ctx context.Context, c *groupCheck, g accumulator.Group, state *accumulator.State, d Difference) (again bool, err error) {
+	body, ok := c.rule.NewTarget(g, state, c.keys)
+	if !ok {
+		c.run.notRepaired(c.p, d, "match and where exclude each other")
+		return false, nil
+	}
+	switch _, err := c.p.target.Create(ctx, body); {
+	case err == nil:
+		c.run.repaired(c.p, d)
+		return false, nil
+	case errors.Is(err, store.ErrConflict):
+		return true, nil
+	case errors.Is(err, store.ErrUnavailable), ctx.Err() != nil:
+		return false, r.writeError("the target of group "+g.String(), err)
+	default:
+		c.run.notRepaired(c.p, d, err.Error())
+		return false, nil
+	}
+}
+
 // repairTriesMax bounds the tries to repair one accumulator: each is lost to whoever
 // folds between the reading and the write.
 const repairTriesMax = 2000
