@@ -3,7 +3,7 @@ package owner
 import (
 	"errors"
 	"fmt"
-	"strings"
+	"regexp"
 	"time"
 
 	"github.com/millrace/millrace/feed/document"
@@ -62,14 +62,15 @@ func compileCondition(text string) condition {
 	return c
 }
 
+// conditionHead is "from ALIAS where" before a predicate, and the alias. Names and white space are those of the
+// language.
+var conditionHead = regexp.MustCompile(`(?i)^([\s\pZ]*from[\s\pZ]+([\pL_$][\pL\p{Nd}_$]*)[\s\pZ]+where)(?:[^\pL\p{Nd}_$]|$)`)
+
 // readCondition reads a predicate, or "from ALIAS where PREDICATE" as the SDKs send it.
 func readCondition(text string) (*query.Expr, error) {
-	text = strings.TrimSpace(text)
 	alias := "c"
-	if fields := strings.Fields(text); len(fields) > 3 && strings.EqualFold(fields[0], "from") && strings.EqualFold(fields[2], "where") {
-		alias = fields[1]
-		at := strings.Index(strings.ToLower(text), "where")
-		text = text[at+len("where"):]
+	if head := conditionHead.FindStringSubmatch(text); head != nil {
+		text, alias = text[len(head[1]):], head[2]
 	}
 	return query.ParseExprAs(text, alias)
 }
