@@ -203,6 +203,9 @@ func (s *ContainerSpec) Check() []error {
 	}
 	for i, path := range s.Indexes {
 		checkPath(path, true, func(m string) { bad(fmt.Sprintf("indexes[%d]", i), "%s", m) })
+		if IsSystemPath(path) {
+			bad(fmt.Sprintf("indexes[%d]", i), "is %s, which is composed when an item is read; no index can have it", path)
+		}
 		if slices.Index(s.Indexes, path) < i {
 			bad(fmt.Sprintf("indexes[%d]", i), "%s is there twice", path)
 		}

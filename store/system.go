@@ -84,3 +84,9 @@ func appendMembers(dst, body []byte) (out []byte, empty bool) {
 
 // IsSystemProperty tells whether a name is one of SystemProperties.
 func IsSystemProperty(name string) bool { return slices.Contains(SystemProperties[:], name) }
+
+// IsSystemPath tells whether a path, a JSON pointer, leads to one of SystemProperties or into it.
+func IsSystemPath(pointer string) bool {
+	name, _, _ := strings.Cut(strings.TrimPrefix(pointer, "/"), "/")
+	return IsSystemProperty(name)
+}

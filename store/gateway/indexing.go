@@ -61,10 +61,8 @@ func indexesOf(raw json.RawMessage) ([]string, error) {
 	return indexes[:min(len(indexes), store.IndexesMax)], nil
 }
 
-// isItemOwn reports whether a path is the id or a system property.
-func isItemOwn(pointer string) bool {
-	return pointer == "/id" || slices.Contains(store.SystemProperties[:], strings.TrimPrefix(pointer, "/"))
-}
+// isItemOwn reports whether a path is the id, or a system property or in one.
+func isItemOwn(pointer string) bool { return pointer == "/id" || store.IsSystemPath(pointer) }
 
 // indexingPolicyOf returns the declared policy if it still matches the indexes, else one made
 // from the indexes: YAML may have changed them since.

@@ -104,7 +104,7 @@ func TestContainer_MadeHereOrDeclared(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, gateway.Config{Partitions: 2})
 	w.container("things", `{"partitionKey":{"paths":["/pk"]},"defaultTtl":-1,"uniqueKeyPolicy":{"uniqueKeys":[{"paths":["/sku"]}]},
-		"indexingPolicy":{"indexingMode":"consistent","includedPaths":[{"path":"/*"},{"path":"/price/?"},{"path":"/tags/[]/id/?"}],"excludedPaths":[]}}`)
+		"indexingPolicy":{"indexingMode":"consistent","includedPaths":[{"path":"/*"},{"path":"/price/?"},{"path":"/tags/[]/id/?"},{"path":"/_ts/?"},{"path":"/_attachments/x/?"}],"excludedPaths":[]}}`)
 	info, err := w.catalog.Get(t.Context(), "shop", "things")
 	if err != nil {
 		t.Fatal(err)

@@ -156,8 +156,8 @@ func (e *execution) table() (*queryplan.Table, error) {
 	for i := range e.Indexes {
 		x := &e.Indexes[i]
 		// One that is being built lacks items, and one of a rule has only those that the
-		// rule selects.
-		if x.Ready && x.Rule == "" {
+		// rule selects. One of a system property knows nothing of what is composed.
+		if x.Ready && x.Rule == "" && (!e.r.System || !store.IsSystemPath(x.Path)) {
 			t.Indexes = append(t.Indexes, queryplan.Index{Number: x.Number, Path: x.Path, Ordered: x.Ordered})
 		}
 	}
