@@ -148,7 +148,10 @@ func (s *state) append(dst []byte, name string) []byte {
 		flags = flagBad
 	case s.count == 0 || name == "COUNT":
 	case name == "SUM" || name == "AVG":
-		flags, raw = flagValue, s.sum.value().Raw()
+		// The parts of a sum may lie too far apart for any number: 1e600 and 1.
+		if flags, raw = flagValue, s.sum.value().Raw(); raw == nil {
+			flags = flagBad
+		}
 	default:
 		flags, raw = flagValue, s.best.Raw()
 	}

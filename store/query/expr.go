@@ -88,10 +88,11 @@ func (e *Expr) Holds(item []byte, end time.Time) (bool, error) {
 
 // Bind returns the expression with parameters replaced by raw JSON values, found
 // by their names without @. The error names a parameter that has none, or whose
-// value is no JSON.
+// value is no JSON, or with which the values have more than ParamsBytesMax.
 func (e *Expr) Bind(params map[string][]byte) (*Expr, error) {
-	var err error
-	root := transform(e.root, binder(params, &err))
+	b := binder{params: params}
+	root := transform(e.root, b.bind)
+	err := b.err
 	if err == nil {
 		err = checkRegexps(root)
 	}
@@ -101,33 +102,60 @@ func (e *Expr) Bind(params map[string][]byte) (*Expr, error) {
 	return newExpr(root, e.scope, e.old), nil
 }
 
-// binder returns the function that replaces parameters, and records the first error in err.
-func binder(params map[string][]byte, err *error) func(node) node {
-	return func(n node) node {
+// ParamsBytesMax bounds the bytes of the values that take the places of parameters. A value counts as
+// often as its parameter is written, because paths and comparisons hold copies of it.
+const ParamsBytesMax = 8 << 20
+
+// binder replaces parameters by their values.
+type binder struct {
+	params map[string][]byte
+	values map[string]*literal // each is read once
+	size   int                 // bytes of the values that have taken places
+	err    error               // the first
+}
+
+// bind returns what takes the place of n.
+func (b *binder) bind(n node) node {
+	switch n := n.(type) {
+	case *access:
 		// c[@name] becomes a path once @name has a value, so that indexes can serve it.
-		// Children come first, so a.key has been replaced already.
-		if a, ok := n.(*access); ok {
-			s, constant := stepOf(a.key)
-			if of, ok := a.of.(*path); ok && constant {
-				return of.child(s)
-			}
+		// Children come first, so n.key has been replaced already.
+		s, constant := stepOf(n.key)
+		if of, ok := n.of.(*path); ok && constant {
+			return of.child(s)
 		}
-		p, ok := n.(*param)
-		if !ok || *err != nil {
-			return n
+	case *param:
+		if b.err == nil {
+			return b.value(n)
 		}
-		raw, ok := params[p.name]
-		if !ok {
-			*err = fmt.Errorf("parameter @%s has no value", p.name)
-			return n
-		}
-		v := parsed(raw)
-		if v.typ == Undefined {
-			*err = fmt.Errorf("the value of parameter @%s is no JSON", p.name)
-			return n
-		}
-		return &literal{v}
 	}
+	return n
+}
+
+// value returns the value of a parameter; on an error, the parameter.
+func (b *binder) value(p *param) node {
+	raw, ok := b.params[p.name]
+	if !ok {
+		b.err = fmt.Errorf("parameter @%s has no value", p.name)
+		return p
+	}
+	if b.size += len(raw); b.size > ParamsBytesMax {
+		b.err = fmt.Errorf("the values of the parameters have more than %d bytes, each counted as often as it is written; @%s has %d", ParamsBytesMax, p.name, len(raw))
+		return p
+	}
+	if l := b.values[p.name]; l != nil {
+		return l
+	}
+	l := &literal{parsed(raw)}
+	if l.value.typ == Undefined {
+		b.err = fmt.Errorf("the value of parameter @%s is no JSON", p.name)
+		return p
+	}
+	if b.values == nil {
+		b.values = map[string]*literal{}
+	}
+	b.values[p.name] = l
+	return l
 }
 
 // Paths returns the paths of the item that the expression reads, each once, in the order in

@@ -90,13 +90,18 @@ func (f *frame) chargeMade(size int) bool {
 	if f == nil {
 		return true
 	}
+	f.hold(size)
+	return f.charge(size)
+}
+
+// hold counts bytes as made, but no work. What is held for a while is given back by their negative.
+func (f *frame) hold(size int) {
 	if f.made += size; f.madeMax > 0 && f.made > f.madeMax {
 		f.spent = true
 	}
 	if f.share != nil && !f.share.hold(f.kept+f.made) {
 		f.spent = true
 	}
-	return f.charge(size)
 }
 
 // keep says how many bytes are kept beyond the item.

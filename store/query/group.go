@@ -26,6 +26,7 @@ type grouping struct {
 // alien is a path of the output that is neither, nil if there is none.
 func regroup(s *selection) (g grouping, alien *path) {
 	g.keys = s.group
+	keys := newNodeSet(s.group)
 	known := make(map[string]int)
 	inner := make(map[int]bool)
 	var walk func(n node, within bool) node
@@ -49,14 +50,12 @@ func regroup(s *selection) (g grouping, alien *path) {
 			return &path{root: s.base + len(s.group) + at}
 		}
 		// GROUP BY c.a makes c.a.b known too: the rest of the path is read in the key's root.
-		for i, key := range s.group {
-			if isWithin(n, key) {
-				to := &path{root: s.base + i}
-				if p, ok := n.(*path); ok {
-					to.steps = p.steps[len(key.(*path).steps):]
-				}
-				return to
+		if i := keys.find(n); i >= 0 {
+			to := &path{root: s.base + i}
+			if p, ok := n.(*path); ok {
+				to.steps = p.steps[len(s.group[i].(*path).steps):]
 			}
+			return to
 		}
 		switch n := n.(type) {
 		case *path:
@@ -105,6 +104,7 @@ func newGroupPlan(s *selection) *groupPlan {
 type groupState struct {
 	keys   [][]byte
 	states []state
+	size   int // bytes, as measure returned them last; set in a subquery
 }
 
 // key appends the sort keys of the group's keys, which equal groups share, and stores the

@@ -2,7 +2,6 @@ package query
 
 import (
 	"fmt"
-	"reflect"
 	"slices"
 )
 
@@ -159,12 +158,8 @@ func (s *selection) ordersOutput() bool {
 	for _, n := range s.outputs() {
 		leaves = append(leaves, leafNodes(n)...)
 	}
-	for _, o := range s.order {
-		if !slices.ContainsFunc(leaves, func(n node) bool { return isWithin(o.by, n) }) {
-			return false
-		}
-	}
-	return true
+	known := newNodeSet(leaves)
+	return !slices.ContainsFunc(s.order, func(o ordering) bool { return known.find(o.by) < 0 })
 }
 
 // leafNodes returns the expressions that an object is made of, or n itself.
@@ -178,14 +173,4 @@ func leafNodes(n node) []node {
 		all = append(all, leafNodes(v)...)
 	}
 	return all
-}
-
-// isWithin reports whether n is the same expression as of, or a path in it.
-func isWithin(n, of node) bool {
-	p, ok := n.(*path)
-	q, okQ := of.(*path)
-	if ok && okQ {
-		return p.root == q.root && len(p.steps) >= len(q.steps) && slices.Equal(p.steps[:len(q.steps)], q.steps)
-	}
-	return reflect.DeepEqual(n, of)
 }

@@ -22,17 +22,26 @@ type runRow struct {
 	size  int // bytes, as measure returned them last
 }
 
+// rowOverhead is about how many bytes a row, or the state of an aggregate, takes beside its values.
+const rowOverhead = 64
+
 // measure returns about how many bytes of memory the row takes.
 func (r *runRow) measure() int {
-	const overhead = 64
-	n := overhead + len(r.key) + len(r.body)
+	n := rowOverhead + len(r.key) + len(r.body)
 	if r.group != nil {
-		for _, k := range r.group.keys {
-			n += len(k)
-		}
-		for i := range r.group.states {
-			n += overhead + len(r.group.states[i].best.data) + len(r.group.states[i].sum.rest)
-		}
+		n += r.group.measure()
+	}
+	return n
+}
+
+// measure returns about how many bytes of memory the group takes.
+func (g *groupState) measure() int {
+	n := 0
+	for _, k := range g.keys {
+		n += len(k)
+	}
+	for i := range g.states {
+		n += rowOverhead + len(g.states[i].best.data) + len(g.states[i].sum.rest)
 	}
 	return n
 }

@@ -52,7 +52,9 @@ func (p *plan) rows(item []byte, f *frame, yield func(Value) bool) bool {
 	var rows []subRow
 	switch {
 	case p.group != nil:
-		rows = p.groups(item, f)
+		var held int
+		rows, held = p.groups(item, f)
+		defer func() { f.hold(-held) }()
 	case len(p.keys) > 0 || p.text.distinct:
 		rows = p.sorted(item, f)
 	default:
@@ -135,8 +137,13 @@ func (p *plan) sorted(item []byte, f *frame) []subRow {
 	return rows
 }
 
-// groups returns a row for each group, in the order of their first rows.
-func (p *plan) groups(item []byte, f *frame) []subRow {
+// groups returns a row for each group, in the order of their first rows. held is how many bytes the groups
+// and rows have, which the frame holds.
+func (p *plan) groups(item []byte, f *frame) (rows []subRow, held int) {
+	hold := func(bytes int) {
+		held += bytes
+		f.hold(bytes)
+	}
 	index := make(map[string]*groupState)
 	var order []*groupState
 	// Without GROUP BY there is one group, also of no rows: COUNT is 0.
@@ -155,15 +162,19 @@ func (p *plan) groups(item []byte, f *frame) []subRow {
 			order = append(order, g)
 			size += len(key)
 			f.spent = f.spent || size > TextMadeMax
+			hold(rowOverhead + len(key))
 		}
 		p.group.add(g, item, f)
+		was := g.size
+		g.size = g.measure()
+		hold(g.size - was)
 		return !f.spent
 	})
-	var rows []subRow
-	for _, g := range order {
-		if v := p.group.result(g, f); v.typ != Undefined {
+	for i := 0; i < len(order) && !f.spent; i++ {
+		if v := p.group.result(order[i], f); v.typ != Undefined {
 			rows = append(rows, subRow{v: v})
+			hold(rowOverhead + len(v.data))
 		}
 	}
-	return rows
+	return rows, held
 }
