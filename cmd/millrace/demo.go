@@ -50,7 +50,7 @@ customer.json.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.dir, "dir", "", "directory to keep (default a temporary one)")
+	flags.StringVar(&f.dir, "dir", "", "directory to make and keep (default a temporary one)")
 	flags.StringVar(&f.data, "data", "", "directory of WebStore files to use instead of a generated shop")
 	flags.IntVar(&f.products, "products", 2000, "products of the generated shop; categories and tags go with them")
 	flags.IntVar(&f.customers, "customers", 3000, "customers of the generated shop; each has about two orders")

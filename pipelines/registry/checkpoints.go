@@ -51,10 +51,11 @@ func ReadCheckpoints(ctx context.Context, js jetstream.JetStream, bucket string)
 	return at, unreadable, nil
 }
 
-// withRefusals returns at with what items of a cascade have refused among what its readers have given up. A checkpoint
-// has passed such a change, and the dead letter, which goes with its generation, alone tells of it.
-func (r *Registry) withRefusals(ctx context.Context, rec *Record, at Checkpoints) (Checkpoints, error) {
-	if rec.Spec.Kind() != spec.CascadeKind {
+// withRefusals returns at with what items of a cascade have refused among what its readers have given up, where that
+// decides from where the cascade reads. A checkpoint has passed such a change, and the dead letter, which goes with its
+// generation, alone tells of it.
+func (r *Registry) withRefusals(ctx context.Context, rec *Record, to RewindTo, at Checkpoints) (Checkpoints, error) {
+	if rec.Spec.Kind() != spec.CascadeKind || to.Kind == rewindBeginning || to.Kind == RewindNow {
 		return at, nil
 	}
 	first := map[string]feed.Position{} // by reader

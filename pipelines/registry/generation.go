@@ -84,16 +84,20 @@ func (r *Record) RowsBegin(partition uint32) feed.Position {
 }
 
 // rowsFrom returns the RowsFrom of a generation that goes on among the rows of r, and reads from.
-func (r *Record) rowsFrom(from []Start) []Start {
+func (r *Record) rowsFrom(source *store.ContainerInfo, from []Start) []Start {
+	expires := source.Spec.TTL != 0
 	rows := slices.Clone(from)
 	for i := range rows {
+		begin := r.RowsBegin(rows[i].Partition)
+		switch walked := slices.ContainsFunc(r.Walks, func(w Walk) bool { return w.Partition == rows[i].Partition }); {
 		// Rows of items that expired before those with which r began are not there, and the log does
 		// not tell them from others.
-		walked := slices.ContainsFunc(r.Walks, func(w Walk) bool { return w.Partition == rows[i].Partition })
-		if walked && r.Spec.Project.OnExpire != spec.DeleteRows {
+		case walked && expires && r.Spec.Project.OnExpire != spec.DeleteRows:
 			continue
+		case !expires && r.Backfills > 0 && r.BackfillScope == (BackfillScope{}):
+			begin = feed.Position{} // it went through all items; or has yet to, which the next one takes over
 		}
-		if begin := r.RowsBegin(rows[i].Partition); begin.Before(rows[i].After) {
+		if begin.Before(rows[i].After) {
 			rows[i].After = begin
 		}
 	}

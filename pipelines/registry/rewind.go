@@ -109,7 +109,7 @@ func (r *Registry) Rewind(ctx context.Context, database, name string, to RewindT
 		// One that cannot be read counts as nowhere.
 		at, _, err := ReadCheckpoints(ctx, r.JetStream, bucket)
 		if err == nil {
-			at, err = r.withRefusals(ctx, &rec, at)
+			at, err = r.withRefusals(ctx, &rec, to, at)
 		}
 		if err != nil {
 			return rec, err
@@ -147,8 +147,8 @@ func (r *Registry) Rewind(ctx context.Context, database, name string, to RewindT
 // ErrRecordChanged says that a pipeline is not any more what somebody has looked at.
 var ErrRecordChanged = errors.New("the pipeline has changed since that was asked; look at it, and ask again")
 
-var errOutrun = errors.New("what it has not finished, or has given up, lies before what the logs still hold; rewind it to the beginning: " +
-	"then it begins with the items that are there")
+var errOutrun = errors.New("what it has not finished, has given up, or was refused by an item, lies before what the logs still hold; " +
+	"retry or drop its dead letters (millrace dead-letters), or rewind it to the beginning: then it begins with the items that are there")
 
 // rewound returns the record of a pipeline that reads from a place again.
 func (r *Registry) rewound(ctx context.Context, rec *Record, b *Bound, to RewindTo, at Checkpoints) (Record, error) {
@@ -214,7 +214,7 @@ func (r *Registry) rewound(ctx context.Context, rec *Record, b *Bound, to Rewind
 	next.Generation++
 	next.From = rec.Unfinished(processors.RoleSource, b.Source, next.From, to, at)
 	if rec.Spec.Kind() == spec.ProjectKind && (to.Kind == RewindTime || to.Kind == rewindLSN) {
-		next.RowsFrom = rec.rowsFrom(next.From)
+		next.RowsFrom = rec.rowsFrom(b.Source, next.From)
 	}
 	if rec.Spec.Kind() == spec.CascadeKind {
 		if next.Starts, err = r.rewindChecks(ctx, rec, b, to, start, at); err != nil {

@@ -33,7 +33,7 @@ func (r *Registry) PreviewRewind(ctx context.Context, database, name string, to 
 	}
 	at, _, err := ReadCheckpoints(ctx, r.JetStream, bucket)
 	if err == nil {
-		at, err = r.withRefusals(ctx, &rec, at)
+		at, err = r.withRefusals(ctx, &rec, to, at)
 	}
 	if err != nil {
 		return p, err

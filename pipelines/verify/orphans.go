@@ -3,6 +3,7 @@ package verify
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
@@ -48,85 +49,129 @@ func (run *verification) findOrphans(ctx context.Context, fields *fieldCheck) er
 	return nil
 }
 
+// orphan is a group that was seen without its target.
+type orphan struct {
+	group accumulator.Group
+	ref   store.ItemRef
+	taken bool // another item, which is no target, has its id
+	state *accumulator.State
+}
+
 // addOrphans tells of those among groups of a partition that have no target.
 func (c *groupCheck) addOrphans(ctx context.Context, fields *fieldCheck, partition feed.Partition, groups []accumulator.Group) error {
-	var refs []store.ItemRef
-	var homeless []accumulator.Group
+	var found []orphan
 	for _, g := range groups {
 		if _, home := fields.homes[HashGroup(g)]; home {
 			continue
 		}
 		if ref, ok := c.targetRef(g); ok {
-			refs, homeless = append(refs, ref), append(homeless, g)
+			found = append(found, orphan{group: g, ref: ref})
 			continue
 		}
 		c.run.addDifference(c.p, Difference{Kind: DifferenceDangling, Group: g.String(), Element: -1})
 	}
+	left, err := c.stillOrphans(ctx, found)
+	if err != nil {
+		return err
+	}
+	if !c.rule.Spec().Create {
+		for i := range left {
+			c.run.addDifference(c.p, left[i].difference(DifferenceDangling))
+		}
+		return nil
+	}
+	return c.judgeOrphans(ctx, fields, partition, left)
+}
+
+func (o *orphan) difference(kind DifferenceKind) Difference {
+	return Difference{Kind: kind, Item: o.ref.String(), Group: o.group.String(), Element: -1, Missing: kind == DifferenceDrift}
+}
+
+// stillOrphans returns those among orphans whose targets are not there now.
+func (c *groupCheck) stillOrphans(ctx context.Context, all []orphan) (left []orphan, err error) {
+	refs := make([]store.ItemRef, len(all))
+	for i := range all {
+		refs[i] = all[i].ref
+	}
 	items, err := c.p.target.ReadMany(ctx, refs, true)
 	if err != nil {
-		return fmt.Errorf("read the targets of groups: %w", err)
+		return nil, fmt.Errorf("read the targets of groups: %w", err)
 	}
 	for i := range items {
-		switch {
-		case c.isTarget(&items[i], homeless[i]): // it was made meanwhile
-		case c.rule.Spec().Create:
-			if err := c.judgeOrphan(ctx, fields, partition, homeless[i], refs[i]); err != nil {
-				return err
-			}
-		default:
-			c.run.addDifference(c.p, Difference{Kind: DifferenceDangling, Item: refs[i].String(), Group: homeless[i].String(), Element: -1})
+		there := items[i].ETag != (store.ETag{})
+		if g, ok := c.rule.TargetGroup(items[i].Body); there && ok && g == all[i].group {
+			continue
+		}
+		all[i].taken = there
+		left = append(left, all[i])
+	}
+	return left, nil
+}
+
+// judgeOrphans tells of groups whose targets are to be created, and are not there. An owner makes one when its group
+// changes, and one that could not, since another item had the id, may have no other change. One that was removed, or
+// has expired, is made again soon; so only what is missing at each of some looks is.
+func (c *groupCheck) judgeOrphans(ctx context.Context, fields *fieldCheck, partition feed.Partition, left []orphan) (err error) {
+	pause := c.run.cfg.PollInterval
+	if c.p.target.Info().Spec.TTL != 0 {
+		pause = max(pause, time.Second) // until an owner writes that an item has expired
+	}
+	for round := 0; len(left) > 0; round++ {
+		if left, err = c.withTargets(ctx, fields, partition, left); err != nil {
+			return err
+		}
+		if round == suspectRounds-1 || len(left) == 0 {
+			break
+		}
+		if err = c.run.wait(ctx, pause); err != nil {
+			return err
+		}
+		if left, err = c.stillOrphans(ctx, left); err != nil {
+			return err
+		}
+	}
+	for i := range left {
+		if err := c.tellMissing(ctx, &left[i]); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// isTarget says whether an item is there and is the target of a group.
-func (c *groupCheck) isTarget(item *store.Item, g accumulator.Group) bool {
-	if item.ETag == (store.ETag{}) {
-		return false
+// withTargets returns those among orphans that have members, and for which an owner would make a target. It tells of those
+// with members for which none can be made.
+func (c *groupCheck) withTargets(ctx context.Context, fields *fieldCheck, partition feed.Partition, all []orphan) (left []orphan, err error) {
+	carriers := make([]carrier, len(all))
+	for i := range all {
+		carriers[i].group = all[i].group
 	}
-	is, ok := c.rule.TargetGroup(item.Body)
-	return ok && is == g
+	states, err := fields.readStates(ctx, partition, carriers)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range all {
+		if o.state = states[o.group]; o.state.Empty() {
+			continue
+		}
+		// where may ask for more than match and its equalities fix.
+		if _, ok := c.rule.NewTarget(o.group, o.state, c.keys); !ok {
+			c.run.addDifference(c.p, o.difference(DifferenceDangling))
+			continue
+		}
+		left = append(left, o)
+	}
+	return left, nil
 }
 
-// judgeOrphan tells of a group whose target is to be created, and is not there. An owner makes it when the group
-// changes, and one that could not, since another item had the id, may have no other change. One that somebody has
-// removed is made again behind that, so a second look decides.
-func (c *groupCheck) judgeOrphan(ctx context.Context, fields *fieldCheck, partition feed.Partition, g accumulator.Group, ref store.ItemRef) error {
-	d := Difference{Kind: DifferenceDrift, Item: ref.String(), Group: g.String(), Element: -1, Missing: true}
-	for round := 0; ; round++ {
-		states, err := fields.readStates(ctx, partition, []carrier{{group: g}})
-		if err != nil || states[g].Empty() {
-			return err
-		}
-		items, err := c.p.target.ReadMany(ctx, []store.ItemRef{ref}, true)
-		if err != nil {
-			return fmt.Errorf("read the target of group %s: %w", g, err)
-		}
-		item := &items[0]
-		switch taken := item.ETag != (store.ETag{}); {
-		case c.isTarget(item, g):
-			return nil
-		case round == 0:
-			if err := c.run.wait(ctx, c.run.cfg.PollInterval); err != nil {
-				return err
-			}
-			continue
-		case taken:
-			d.Note = "another item, which is no target, has its id: delete that, and repair"
-			c.run.addDifference(c.p, d)
-			return nil
-		case c.run.repair == nil:
-			c.run.addDifference(c.p, d)
-			return nil
-		}
-		again, err := c.run.repair.createTarget(ctx, c, g, states[g], d)
-		if err != nil || !again {
-			return err
-		}
-		if round == judgeRoundsMax { // not its id, which would be seen above
-			c.run.notRepaired(c.p, d, "something of it that must be unique is taken")
-			return nil
-		}
+// tellMissing tells of a target that is not there. A repair makes it.
+func (c *groupCheck) tellMissing(ctx context.Context, o *orphan) error {
+	d := o.difference(DifferenceDrift)
+	if o.taken {
+		d.Note = "another item, which is no target, has its id: delete that, and repair"
 	}
+	if o.taken || c.run.repair == nil {
+		c.run.addDifference(c.p, d)
+		return nil
+	}
+	return c.run.repair.createTarget(ctx, c, o, d)
 }

@@ -153,26 +153,24 @@ func (r *repair) repairCopies(ctx context.Context, s *scan, v *view) (again bool
 	return r.repairItem(ctx, s.run, v.pipeline, s.partition, v.item, copies, ds)
 }
 
-// createTarget makes the target of a group as its owner would, who sets the fields in whatever is written. again says
-// that somebody was faster.
-func (r *repair) createTarget(ctx context.Context, c *groupCheck, g accumulator.Group, state *accumulator.State, d Difference) (again bool, err error) {
-	body, ok := c.rule.NewTarget(g, state, c.keys)
-	if !ok {
-		c.run.notRepaired(c.p, d, "match and where exclude each other")
-		return false, nil
-	}
-	switch _, err := c.p.target.Create(ctx, body); {
+// createTarget makes the target of a group as its owner would, who sets the fields in whatever is written.
+func (r *repair) createTarget(ctx context.Context, c *groupCheck, o *orphan, d Difference) error {
+	body, _ := c.rule.NewTarget(o.group, o.state, c.keys)
+	_, err := c.p.target.Create(ctx, body)
+	switch {
 	case err == nil:
 		c.run.repaired(c.p, d)
-		return false, nil
-	case errors.Is(err, store.ErrConflict):
-		return true, nil
+		return nil
 	case errors.Is(err, store.ErrUnavailable), ctx.Err() != nil:
-		return false, r.writeError("the target of group "+g.String(), err)
-	default:
-		c.run.notRepaired(c.p, d, err.Error())
-		return false, nil
+		return r.writeError("the target of group "+o.group.String(), err)
+	case errors.Is(err, store.ErrConflict):
+		// Its owner was faster, or something else of it that must be unique is taken.
+		if left, err := c.stillOrphans(ctx, []orphan{*o}); err != nil || len(left) == 0 {
+			return err
+		}
 	}
+	c.run.notRepaired(c.p, d, err.Error())
+	return nil
 }
 
 // repairTriesMax bounds the tries to repair one accumulator: each is lost to whoever
