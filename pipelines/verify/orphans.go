@@ -3,7 +3,6 @@ package verify
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
@@ -74,7 +73,9 @@ func (c *groupCheck) addOrphans(ctx context.Context, fields *fieldCheck, partiti
 	if err != nil {
 		return err
 	}
-	if !c.rule.Spec().Create {
+	// One that has expired is hidden until its owner writes so, and makes it again: where targets expire, none is missing
+	// for sure.
+	if !c.rule.Spec().Create || c.p.target.Info().Spec.TTL != 0 {
 		for i := range left {
 			c.run.addDifference(c.p, left[i].difference(DifferenceDangling))
 		}
@@ -109,13 +110,9 @@ func (c *groupCheck) stillOrphans(ctx context.Context, all []orphan) (left []orp
 }
 
 // judgeOrphans tells of groups whose targets are to be created, and are not there. An owner makes one when its group
-// changes, and one that could not, since another item had the id, may have no other change. One that was removed, or
-// has expired, is made again soon; so only what is missing at each of some looks is.
+// changes, and one that could not, since another item had the id, may have no other change. One that was removed is
+// made again soon; so only what is missing at each of some looks is.
 func (c *groupCheck) judgeOrphans(ctx context.Context, fields *fieldCheck, partition feed.Partition, left []orphan) (err error) {
-	pause := c.run.cfg.PollInterval
-	if c.p.target.Info().Spec.TTL != 0 {
-		pause = max(pause, time.Second) // until an owner writes that an item has expired
-	}
 	for round := 0; len(left) > 0; round++ {
 		if left, err = c.withTargets(ctx, fields, partition, left); err != nil {
 			return err
@@ -123,7 +120,7 @@ func (c *groupCheck) judgeOrphans(ctx context.Context, fields *fieldCheck, parti
 		if round == suspectRounds-1 || len(left) == 0 {
 			break
 		}
-		if err = c.run.wait(ctx, pause); err != nil {
+		if err = c.run.wait(ctx, c.run.cfg.PollInterval); err != nil {
 			return err
 		}
 		if left, err = c.stillOrphans(ctx, left); err != nil {
