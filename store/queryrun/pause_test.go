@@ -14,19 +14,9 @@ import (
 	"github.com/millrace/millrace/store/queryrun"
 )
 
-// A page that took its time ends wherever it is, also where a scan skips one item after the other:
-// in the order of an index those without a value are looked for among all items, and expired ones are
-// passed over. Each row is in one page.
-func TestPage_EndsWhereNoItemHasRows(t *testing.T) {
-	t.Parallel()
-	const items, looked = 4000, 300 // the clock is looked at every 256 items
-	path := func(pointer string) document.Path {
-		p, err := document.ParsePointer(pointer)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return p
-	}
+// newPartition returns an empty partition of an engine that lives as long as the test.
+func newPartition(t *testing.T) *engine.Partition {
+	t.Helper()
 	db, err := engine.Open(t.TempDir(), engine.Config{MemTableBytes: 8 << 20}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -40,6 +30,23 @@ func TestPage_EndsWhereNoItemHasRows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return p
+}
+
+// A page that took its time ends wherever it is, also where a scan skips one item after the other:
+// in the order of an index those without a value are looked for among all items, and expired ones are
+// passed over. Each row is in one page.
+func TestPage_EndsWhereNoItemHasRows(t *testing.T) {
+	t.Parallel()
+	const items, looked = 4000, 300 // the clock is looked at every 256 items
+	path := func(pointer string) document.Path {
+		p, err := document.ParsePointer(pointer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	p := newPartition(t)
 	never := int64(-1)
 	schema := &engine.Schema{Indexes: []engine.Index{{Number: 1, Path: path("/price"), Ordered: true, Ready: true}}, DefaultTTL: &never}
 	key, err := feed.NewPartitionKey("s1")

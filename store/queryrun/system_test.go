@@ -2,7 +2,6 @@ package queryrun_test
 
 import (
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -76,19 +75,7 @@ func systemSource(t *testing.T, items, held int) *queryrun.Source {
 		source.Schema.Indexes = append(source.Schema.Indexes, engine.Index{Number: uint32(i), Path: path, Ordered: true, Ready: true})
 		source.Indexes = append(source.Indexes, store.IndexSetting{Number: uint32(i), Path: pointer, Ordered: true, Ready: true})
 	}
-	db, err := engine.Open(t.TempDir(), engine.Config{MemTableBytes: 8 << 20}, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	p, err := db.Partition(feed.Partition{Container: "aaaaaaaa"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := newPartition(t)
 	key, err := feed.NewPartitionKey("s1")
 	if err != nil {
 		t.Fatal(err)
