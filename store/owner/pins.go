@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -41,6 +42,33 @@ type pinBook struct {
 	open  map[string]*snapshot.Items // by id
 
 	pins atomic.Pointer[[]snapshot.Pin] // as the pointer was seen last
+	// looks counts how often somebody began to read the pins, noted is the latest of those
+	// that is in pins. Many read at once, in a store that may be far away.
+	looks, noted uint64
+}
+
+// look begins to read the pins, before anything is read.
+func (b *pinBook) look() uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.looks++
+	return b.looks
+}
+
+// note stores what a look has seen, unless one that began later was faster: the older may have
+// seen what was there before a release. Who changes the pins looks afterwards, so the latest
+// look has seen every change.
+func (b *pinBook) note(look uint64, pins []snapshot.Pin) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if look < b.noted {
+		return
+	}
+	b.noted = look
+	b.pins.Store(&pins)
+	maps.DeleteFunc(b.open, func(id string, _ *snapshot.Items) bool {
+		return !slices.ContainsFunc(pins, func(pin snapshot.Pin) bool { return pin.ID == id })
+	})
 }
 
 // pinWant is somebody's wish for a pin.
@@ -128,19 +156,13 @@ func (b *pinBook) held(holder string) (snapshot.Pin, bool) {
 
 // notePins reads the pins, for status and for pages.
 func (p *Partition) notePins(ctx context.Context) error {
+	look := p.pins.look()
 	pins, err := snapshot.Pins(ctx, p.cfg.snapshots, p.id)
 	if err != nil {
 		p.log.Warn("the pins of snapshots cannot be read", "error", err)
 		return err
 	}
-	p.pins.pins.Store(&pins)
-	p.pins.mu.Lock()
-	defer p.pins.mu.Unlock()
-	for id := range p.pins.open {
-		if !slices.ContainsFunc(pins, func(pin snapshot.Pin) bool { return pin.ID == id }) {
-			delete(p.pins.open, id)
-		}
-	}
+	p.pins.note(look, pins)
 	return nil
 }
 
