@@ -31,7 +31,7 @@ type fieldCheck struct {
 	values *groupValues
 
 	mu    sync.Mutex
-	homes map[uint64]struct{} // hashes of the groups that have a target
+	homes map[uint64]struct{} // hashes of the groups among values that have a target
 }
 
 func newFieldCheck(run *verification, p *Verified, values *groupValues) *fieldCheck {
@@ -121,10 +121,16 @@ func (c *fieldCheck) carriers(items []store.Item) []carrier {
 			found = append(found, carrier{&items[i], g})
 		}
 	}
+	if !c.values.known() {
+		return found
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range found {
-		c.homes[HashGroup(found[i].group)] = struct{}{}
+		// Of groups that values does not have nobody asks, and it is bounded.
+		if hash := HashGroup(found[i].group); c.values.has(hash) {
+			c.homes[hash] = struct{}{}
+		}
 	}
 	return found
 }

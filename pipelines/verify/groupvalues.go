@@ -20,8 +20,8 @@ type groupValues struct {
 	full    bool   // there were too many
 }
 
-// valueBytes is about what a digest takes in memory.
-const valueBytes = 40
+// valueBytes is about what a digest takes in memory, and that its group has a target.
+const valueBytes = 80
 
 func newGroupValues(rule *accumulator.Rule, bytesMax int) *groupValues {
 	return &groupValues{rule: rule, max: bytesMax / valueBytes, digests: map[uint64]uint64{}}
@@ -53,6 +53,9 @@ func (v *groupValues) note(content *accumulator.Delta) error {
 
 // known tells whether it knows all groups.
 func (v *groupValues) known() bool { return v != nil && !v.full }
+
+// has tells whether a group, by its hash, has an accumulator.
+func (v *groupValues) has(hash uint64) bool { _, ok := v.digests[hash]; return ok }
 
 // digestFor returns the digest of the fields that a target of a group must have.
 func (v *groupValues) digestFor(g accumulator.Group) uint64 {

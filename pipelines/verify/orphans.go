@@ -12,18 +12,12 @@ import (
 // findOrphans counts groups whose members name a target that is not there.
 func (run *verification) findOrphans(ctx context.Context, fields *fieldCheck) error {
 	c, err := newGroupCheck(run, fields.p, nil)
-	if err != nil || !fields.values.known() {
+	if err != nil {
 		return err
 	}
-	// Most verifications end here: the groups are read once more only if some hash of theirs
-	// was not met among the targets.
-	left := len(fields.values.digests)
-	for hash := range fields.values.digests {
-		if _, home := fields.homes[hash]; home {
-			left--
-		}
-	}
-	if left == 0 {
+	// Most verifications end here: the groups are read once more only if a hash of theirs was
+	// not met among the targets, or if there are too many to remember which were.
+	if fields.values.known() && len(fields.homes) == len(fields.values.digests) {
 		return nil
 	}
 	for _, partition := range c.p.target.Partitions() {
@@ -42,6 +36,9 @@ func (run *verification) findOrphans(ctx context.Context, fields *fieldCheck) er
 			}
 			if page.After = result.Last; page.After == "" {
 				break
+			}
+			if err := run.pacer.Pace(ctx); err != nil {
+				return err
 			}
 		}
 	}
@@ -66,6 +63,9 @@ func (c *groupCheck) addOrphans(ctx context.Context, fields *fieldCheck, partiti
 		if ref, ok := c.targetRef(g); ok {
 			found = append(found, orphan{group: g, ref: ref})
 			continue
+		}
+		if !fields.values.known() {
+			continue // it may have targets: nothing tells which
 		}
 		c.run.addDifference(c.p, Difference{Kind: DifferenceDangling, Group: g.String(), Element: -1})
 	}
