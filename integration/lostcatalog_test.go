@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -226,4 +227,33 @@ func TestDoctor_NamesLogsOfTheEarlierVersion(t *testing.T) {
 	}
 	mustRun(t, s.server, "apply", "-f", "../configs/webstore")
 	mustRun(t, s.server, "verify")
+}
+
+// TestI3_ANodeWhoseNATSHasNothingDoesNotBegin starts a node without the directory of its NATS server, as where a volume is
+// not mounted. It makes no catalog, which would tell that there are no items, and goes on when the directory is back.
+func TestI3_ANodeWhoseNATSHasNothingDoesNotBegin(t *testing.T) {
+	t.Parallel()
+	s := newDirectory(t)
+	before := s.items()
+	s.up.stop()
+	logs, away := filepath.Join(s.dir, "nats"), filepath.Join(s.dir, "away")
+	if err := os.Rename(logs, away); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the first has made nothing that the second takes for its own
+		out, errs, exit := command(t, "", nil, "up", "--dir", s.dir, "--port", "-1", "--listen", "off", "--gateway", "off")
+		if exit != 2 || !strings.Contains(errs, "NATS has nothing of Millrace's, though this node's engine holds") || !strings.Contains(errs, "nats.dir") {
+			t.Fatalf("up without the logs: exit %d\n%s%s", exit, out, errs)
+		}
+	}
+	if err := os.RemoveAll(logs); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(away, logs); err != nil {
+		t.Fatal(err)
+	}
+	s.up.start()
+	if after := s.items(); after != before {
+		t.Errorf("the products are other ones now:\n%s\nwant\n%s", after, before)
+	}
 }

@@ -28,6 +28,9 @@ type CatalogConfig struct {
 	// ReadOnly says that the connection may only read: a bucket that is not there is
 	// not made.
 	ReadOnly bool
+	// Held is how many partitions of a store this process's directory holds. Where there are any, a NATS system
+	// that has nothing of Millrace's is another one or has lost everything, and is left as it is.
+	Held int
 	// Restoring opens a catalog into which a restore has not ended.
 	Restoring bool
 }
@@ -49,8 +52,8 @@ type Catalog struct {
 
 // OpenCatalog opens the catalog of a NATS system. It makes its bucket only where
 // there is nothing of Millrace's yet: beside logs or buckets that are there, a
-// catalog that is missing, or that does not name each log, is *DamageError. It is
-// *RestoringError where a restore has not ended.
+// catalog that is missing, or that does not name each log, is *DamageError, and where there is
+// nothing though cfg.Held says that there was, *EmptyError. It is *RestoringError where a restore has not ended.
 func OpenCatalog(ctx context.Context, js jetstream.JetStream, cfg CatalogConfig) (*Catalog, error) {
 	cfg.Replicas = max(cfg.Replicas, 1)
 	exam, err := Examine(ctx, js)
@@ -59,6 +62,9 @@ func OpenCatalog(ctx context.Context, js jetstream.JetStream, cfg CatalogConfig)
 	}
 	if err := exam.Err(); err != nil {
 		return nil, err
+	}
+	if exam.Fresh && cfg.Held > 0 {
+		return nil, &EmptyError{cfg.Held}
 	}
 	kv, err := openCatalogBucket(ctx, js, exam.Fresh && !cfg.ReadOnly, cfg.Replicas)
 	if err != nil {
@@ -78,6 +84,15 @@ func OpenCatalog(ctx context.Context, js jetstream.JetStream, cfg CatalogConfig)
 		return nil, err
 	}
 	return c, nil
+}
+
+// CatalogIdentity returns what tells one catalog, and so one store, from another: when its bucket was made.
+func CatalogIdentity(ctx context.Context, js jetstream.JetStream) (string, error) {
+	stream, err := js.Stream(ctx, "KV_"+CatalogBucket)
+	if err != nil {
+		return "", fmt.Errorf("the stream of the catalog: %w", err)
+	}
+	return stream.CachedInfo().Created.UTC().Format(time.RFC3339Nano), nil
 }
 
 func openCatalogBucket(ctx context.Context, js jetstream.JetStream, create bool, replicas int) (jetstream.KeyValue, error) {

@@ -41,6 +41,14 @@ func (e *DamageError) Error() string {
 // Is matches ErrUnavailable.
 func (e *DamageError) Is(target error) bool { return target == error(ErrUnavailable) }
 
+// EmptyError says that a NATS system has nothing of Millrace's, though the directory of the process that asks
+// holds partitions. A catalog that it made there would tell everybody that there are no items.
+type EmptyError struct{ Held int }
+
+func (e *EmptyError) Error() string {
+	return fmt.Sprintf("NATS has nothing of Millrace's, though this node's engine holds %d partitions: it is another server, its directory is not mounted, or it has lost everything; nothing was changed", e.Held)
+}
+
 // BadRecord is a record that cannot be read.
 type BadRecord struct{ Key, Reason string }
 

@@ -110,6 +110,8 @@ func classifyStore(err error) (code int, next string) {
 	switch {
 	case isType[*store.DamageError](err):
 		return codeNotAsked, "millrace doctor, and where no server runs millrace doctor --dir DIR"
+	case isType[*store.EmptyError](err):
+		return codeNotAsked, "bring back the server or its directory (nats.dir); if they are lost, millrace restore a backup; to begin with nothing, move the node's directory away"
 	case isType[*backup.DamagedError](err):
 		return codeNotAsked, "millrace backup verify tells all that is damaged; nothing was changed"
 	case isType[*backup.NotWholeError](err):

@@ -64,15 +64,6 @@ const (
 	attempts = 5
 )
 
-// Identity returns what tells a store from others: when its catalog was made.
-func Identity(ctx context.Context, js jetstream.JetStream) (string, error) {
-	stream, err := js.Stream(ctx, "KV_"+store.CatalogBucket)
-	if err != nil {
-		return "", fmt.Errorf("the stream of the catalog: %w", err)
-	}
-	return stream.CachedInfo().Created.UTC().Format(time.RFC3339Nano), nil
-}
-
 // errPruned says that a prune may have deleted objects that this backup found and did not send.
 var errPruned = errors.New("backups of the place were pruned meanwhile; run it again")
 
@@ -88,7 +79,7 @@ func Create(ctx context.Context, place snapshot.Store, src *Source) (*Result, er
 }
 
 func createOnce(ctx context.Context, place snapshot.Store, src *Source) (*Result, error) {
-	identity, err := Identity(ctx, src.JetStream)
+	identity, err := store.CatalogIdentity(ctx, src.JetStream)
 	if err != nil {
 		return nil, err
 	}

@@ -188,6 +188,29 @@ func (d *DB) Partitions() ([]feed.Partition, error) {
 	return found, err
 }
 
+// CatalogOf returns the catalog that SetCatalogOf has noted for p, "" if none was.
+func (d *DB) CatalogOf(p feed.Partition) (identity string, err error) {
+	value, err := d.getMeta(metaKey(metaCatalog, p.String()))
+	if err != nil || value == nil {
+		return "", err
+	}
+	if value[0] != valueVersion {
+		return "", corrupt("catalog of %s: %x", p, value)
+	}
+	return string(value[1:]), nil
+}
+
+// SetCatalogOf notes which catalog lists p's container, by its identity, which is not empty. It is not
+// synced: one that is lost is noted again when p is opened.
+func (d *DB) SetCatalogOf(p feed.Partition, identity string) error {
+	if was, err := d.CatalogOf(p); err != nil || was == identity {
+		return err
+	}
+	return d.updateMeta(func(t *tx) error {
+		return t.set(metaKey(metaCatalog, p.String()), append([]byte{valueVersion}, identity...))
+	})
+}
+
 // DropPartition forgets all about p. Nobody may use the *Partition for writing any
 // more; open snapshots of it stay valid. The disk space comes back by and by.
 func (d *DB) DropPartition(p feed.Partition) error {
@@ -198,7 +221,7 @@ func (d *DB) DropPartition(p feed.Partition) error {
 		return err
 	}
 	err = d.updateMeta(func(t *tx) error {
-		for _, kind := range []byte{metaPartition, metaReached} {
+		for _, kind := range []byte{metaPartition, metaReached, metaCatalog} {
 			if err := t.delete(metaKey(kind, p.String())); err != nil {
 				return err
 			}

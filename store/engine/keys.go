@@ -24,6 +24,7 @@ const (
 
 // Kinds of the engine's own keys, under the prefix zero.
 const (
+	metaCatalog   = 'c'
 	metaGarbage   = 'g'
 	metaNext      = 'n'
 	metaPartition = 'p'

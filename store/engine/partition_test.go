@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store/engine"
 )
 
@@ -309,8 +310,18 @@ func TestClearAndDrop(t *testing.T) {
 	if digest(t, a) != want || digest(t, b) != want {
 		t.Error("a partition differs after Clear and the same writes")
 	}
+	must(t, db.SetCatalogOf(partA, "first"))
+	must(t, db.SetCatalogOf(partA, "second"))
+	if got, err := db.CatalogOf(partA); got != "second" || err != nil {
+		t.Errorf("its catalog is %q, %v", got, err)
+	}
 	must(t, db.DropPartition(partA))
 	must(t, db.DropPartition(partA)) // nothing to drop
+	for _, p := range []feed.Partition{partA, partB} {
+		if got, err := db.CatalogOf(p); got != "" || err != nil {
+			t.Errorf("%s: its catalog is %q, %v", p, got, err)
+		}
+	}
 	got, err := db.Partitions()
 	must(t, err)
 	if len(got) != 1 || got[0] != partB {

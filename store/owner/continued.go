@@ -190,9 +190,9 @@ func (s *Server) Follow(ctx context.Context, id feed.Partition, work func(ctx co
 		if !ok {
 			return fmt.Errorf("partition %s: %w: its container is not in the catalog", id, ErrNotFollowed)
 		}
-		db, err := h.db.Partition(id)
+		db, err := s.enginePartition(h.db, id)
 		if err != nil {
-			return fmt.Errorf("partition %s: %w", id, err)
+			return err
 		}
 		log, err := feed.OpenLog(ctx, s.js, id, s.cfg.Log)
 		if err != nil {
@@ -256,9 +256,9 @@ func (s *Server) Unfollow(ctx context.Context, id feed.Partition, progress func(
 func (s *Server) unfollow(ctx context.Context, db *engine.DB, id feed.Partition, progress func()) (kept string, err error) {
 	if want, listed := s.logOf(id); listed {
 		kept, err = s.lastCopy(ctx, db, id, want, progress)
-	} else if !s.logDeleted(ctx, id) {
-		kept = "the catalog does not list its container, and its log is there"
-	} else {
+	} else if kept, err = s.undeleted(ctx, db, id); kept != "" {
+		kept = "the catalog does not list its container, and " + kept
+	} else if err == nil {
 		err = s.dropSnapshots(ctx, id)
 	}
 	if kept != "" || err != nil {

@@ -36,6 +36,8 @@ type Server struct {
 	relisted chan struct{} // holds a token when the catalog has changed; for dropLoop
 	pinAsked chan struct{} // holds a token when somebody waits for a pin
 
+	told map[feed.Partition]string // why state is kept that the catalog does not list; of dropLoop
+
 	confirming sync.Mutex // guards confirmed
 	confirmed  map[feed.ResourceID]confirmation
 
@@ -43,6 +45,7 @@ type Server struct {
 	home       *home
 	containers map[feed.ResourceID]store.ContainerInfo // that are ready; nil before the catalog was read
 	listed     map[feed.ResourceID]bool                // in whatever state; nil before the catalog was read
+	lists      string                                  // identity of the catalog that does; see undeleted
 	open       map[feed.Partition]*serving
 	followed   map[feed.Partition]*engine.Partition // whose copies are written by who follows their logs; see noteFollowed
 	lacking    map[feed.Partition]int               // how often their leases were given up for want of room
@@ -75,7 +78,7 @@ func NewServer(nc *nats.Conn, catalog *store.Catalog, db *engine.DB, manager *le
 		cfg: cfg, nc: nc, js: js, catalog: catalog, home: newHome(db), leases: manager, opened: make(chan struct{}, 1), pinAsked: make(chan struct{}, 1),
 		relisted: make(chan struct{}, 1),
 		open:     map[feed.Partition]*serving{}, followed: map[feed.Partition]*engine.Partition{}, lacking: map[feed.Partition]int{},
-		confirmed: map[feed.ResourceID]confirmation{},
+		confirmed: map[feed.ResourceID]confirmation{}, told: map[feed.Partition]string{},
 	}, nil
 }
 
@@ -125,7 +128,13 @@ const watchRetry = time.Second
 // while the catalog cannot be reached.
 func (s *Server) watchCatalog(ctx context.Context) {
 	for {
-		err := s.catalog.Watch(ctx, s.catalogChanged)
+		lists, err := store.CatalogIdentity(ctx, s.js)
+		if err == nil {
+			s.mu.Lock()
+			s.lists = lists
+			s.mu.Unlock()
+			err = s.catalog.Watch(ctx, s.catalogChanged)
+		}
 		if ctx.Err() != nil {
 			return
 		}
@@ -145,102 +154,6 @@ func (s *Server) catalogChanged(infos []store.ContainerInfo) {
 	case s.relisted <- struct{}{}:
 	default:
 	}
-}
-
-// dropLoop drops what is left of containers that were deleted, after each change of the catalog and, while
-// something is left, now and then: an owner may still be at its last requests, and the store of snapshots
-// away. It is beside the watch of the catalog, which such a store must not hold up.
-func (s *Server) dropLoop(ctx context.Context) {
-	t := time.NewTicker(s.cfg.CheckInterval)
-	defer t.Stop()
-	told := ""
-	for left := false; ; {
-		var again <-chan time.Time
-		if left {
-			again = t.C
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-s.relisted:
-		case <-again:
-		}
-		h := s.enter()
-		if h == nil {
-			left = true
-			continue
-		}
-		err := s.within(ctx, h, func(ctx context.Context) (err error) {
-			left, err = s.dropUnlisted(ctx, h.db)
-			return err
-		})
-		h.users.Done()
-		if ctx.Err() != nil {
-			return
-		}
-		text := ""
-		if err != nil {
-			left, text = true, err.Error()
-		}
-		if text != "" && text != told {
-			s.cfg.Logger.Error("drop what is left of containers that were deleted", "error", err)
-		}
-		told = text
-	}
-}
-
-// dropUnlisted drops snapshots, lease records and state of the partitions whose containers are gone, and says whether
-// something is left. State goes last: it is what names them.
-func (s *Server) dropUnlisted(ctx context.Context, db *engine.DB) (left bool, err error) {
-	kept, err := db.Partitions()
-	if err != nil {
-		return true, fmt.Errorf("partitions of the engine: %w", err)
-	}
-	var errs []error // a store of snapshots that refuses those of one keeps the others from nothing
-	for _, id := range kept {
-		if !s.unlisted(id) {
-			continue
-		}
-		if s.inUse(id) || !s.logDeleted(ctx, id) {
-			left = true
-			continue
-		}
-		err := s.dropSnapshots(ctx, id)
-		if err == nil {
-			err = s.leases.Forget(ctx, LeaseResource(id))
-		}
-		if err == nil {
-			err = db.DropPartition(id)
-		}
-		errs = append(errs, err)
-	}
-	return left, errors.Join(errs...)
-}
-
-// unlisted says whether a partition's container is not in the catalog.
-func (s *Server) unlisted(id feed.Partition) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.listed != nil && !s.listed[id.Container]
-}
-
-// inUse says whether this process serves a partition, opens it, or follows it.
-func (s *Server) inUse(id feed.Partition) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, serving := s.open[id]
-	_, followed := s.followed[id]
-	return serving || followed || s.leases.Has(LeaseResource(id))
-}
-
-// logDeleted says whether the log of a partition is gone too. A record that the catalog has
-// lost is no reason to drop the state, which may be the last copy of what the log lacks.
-func (s *Server) logDeleted(ctx context.Context, id feed.Partition) bool {
-	_, err := feed.StreamOf(ctx, s.js, id)
-	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) && ctx.Err() == nil {
-		s.cfg.Logger.Warn("whether a container was deleted cannot be found out; its state is kept", "partition", id.String(), "error", err)
-	}
-	return errors.Is(err, jetstream.ErrStreamNotFound)
 }
 
 func (s *Server) adoptContainers(infos []store.ContainerInfo) {
@@ -306,9 +219,9 @@ func (s *Server) serve(ctx context.Context, engine *engine.DB, id feed.Partition
 	if !ok {
 		return nil // deleted meanwhile
 	}
-	db, err := engine.Partition(id)
+	db, err := s.enginePartition(engine, id)
 	if err != nil {
-		return fmt.Errorf("partition %s: %w", id, err)
+		return err
 	}
 	log, err := feed.OpenLog(ctx, s.js, id, s.cfg.Log)
 	if err != nil && !errors.Is(err, feed.ErrNoLog) {

@@ -375,17 +375,6 @@ func (s *Server) writeSnapshot(ctx context.Context, p *Partition, turn func() er
 	return snapshot.Write(ctx, s.cfg.snapshots, p.id, source, p.logBytes.Load(), turn, p.engine.Sound)
 }
 
-// dropSnapshots removes the snapshots of a partition whose container was deleted.
-func (s *Server) dropSnapshots(ctx context.Context, id feed.Partition) error {
-	var errs []error
-	for _, from := range s.cfg.snapshotStores() {
-		if err := snapshot.Remove(ctx, from, id); err != nil {
-			errs = append(errs, fmt.Errorf("drop the snapshots of partition %s in %s: %w", id, from, err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // loadSnapshot makes the state of a partition whose engine holds nothing that counts. It takes the
 // newest snapshot that is whole, is of the log's history, and reaches the log's beginning. The
 // state is zero if there is none: then the log is replayed from its beginning, if that is

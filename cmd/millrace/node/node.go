@@ -128,7 +128,8 @@ type Node struct {
 // Nothing is owned before Run. telemetry may be nil; then there are no metrics to
 // scrape. What is not there yet, such as NATS, its JetStream or a quorum, is waited
 // for until ctx ends. Errors that an operator can put right are of types:
-// *leases.DirLockedError, natsd.ErrPort, *PayloadError, *CredentialsError, *store.DamageError.
+// *leases.DirLockedError, natsd.ErrPort, *PayloadError, *CredentialsError, *store.DamageError,
+// *store.EmptyError.
 func Open(ctx context.Context, cfg *configs.Config, roles Roles, telemetry *Telemetry, log *slog.Logger) (*Node, error) {
 	n := &Node{
 		cfg: cfg, roles: roles, log: log, telemetry: telemetry, local: &store.Local{},
@@ -136,7 +137,7 @@ func Open(ctx context.Context, cfg *configs.Config, roles Roles, telemetry *Tele
 	}
 	n.memory = memory.Keep(cfg.Memory.Limit, log)
 	for _, step := range []func(context.Context) error{
-		n.openDir, n.openNATS, n.openCatalog, n.openKeeper, n.openStore, n.openWorker, n.openHTTP, n.openConsole, n.openGateway,
+		n.openDir, n.openNATS, n.openEngine, n.openCatalog, n.openKeeper, n.openStore, n.openWorker, n.openHTTP, n.openConsole, n.openGateway,
 	} {
 		if err := step(ctx); err != nil {
 			return nil, errors.Join(err, n.Close())
@@ -220,11 +221,37 @@ func (n *Node) name() string {
 	return "millrace worker"
 }
 
+// openEngine opens the engine of a store. What it holds decides whether a catalog may be made.
+func (n *Node) openEngine(context.Context) error {
+	if !n.roles.Store {
+		return nil
+	}
+	dir := filepath.Join(n.cfg.Dir, "engine")
+	db, aside, err := engine.OpenOrSetAside(dir, n.cfg.Engine, n.log)
+	if err != nil {
+		return fmt.Errorf("open the engine in %s: %w", dir, err)
+	}
+	n.db = db
+	if aside != "" {
+		n.log.Warn("the engine's directory could not be opened and was moved aside; its content is rebuilt from the logs",
+			slog.String("dir", dir), slog.String("aside", aside))
+	}
+	return nil
+}
+
 // openCatalog opens what all roles share.
 func (n *Node) openCatalog(ctx context.Context) (err error) {
 	replicas := n.cfg.Replicas()
+	cfg := store.CatalogConfig{Replicas: replicas, Log: n.cfg.Feed.Log}
+	if n.db != nil {
+		held, err := n.db.Partitions()
+		if err != nil {
+			return fmt.Errorf("partitions of the engine: %w", err)
+		}
+		cfg.Held = len(held)
+	}
 	err = n.await(ctx, "the catalog", func(ctx context.Context) (err error) {
-		n.catalog, err = store.OpenCatalog(ctx, n.js, store.CatalogConfig{Replicas: replicas, Log: n.cfg.Feed.Log})
+		n.catalog, err = store.OpenCatalog(ctx, n.js, cfg)
 		return err
 	})
 	if err != nil {
@@ -297,19 +324,9 @@ func (n *Node) manager(ctx context.Context, group string) (m *leases.Manager, er
 // alone says whether no other process is meant to become the owner of this one's partitions.
 func (n *Node) alone() bool { return n.roles.NATS && n.cfg.NATS.Cluster.Name == "" }
 
-func (n *Node) openStore(ctx context.Context) error {
+func (n *Node) openStore(ctx context.Context) (err error) {
 	if !n.roles.Store {
 		return nil
-	}
-	dir := filepath.Join(n.cfg.Dir, "engine")
-	db, aside, err := engine.OpenOrSetAside(dir, n.cfg.Engine, n.log)
-	if err != nil {
-		return fmt.Errorf("open the engine in %s: %w", dir, err)
-	}
-	n.db = db
-	if aside != "" {
-		n.log.Warn("the engine's directory could not be opened and was moved aside; its content is rebuilt from the logs",
-			slog.String("dir", dir), slog.String("aside", aside))
 	}
 	if n.storeHeld, err = n.manager(ctx, GroupStore); err != nil {
 		return err

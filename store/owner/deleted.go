@@ -1,0 +1,172 @@
+package owner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/engine"
+	"github.com/millrace/millrace/store/snapshot"
+)
+
+// dropLoop drops what is left of containers that were deleted, after each change of the catalog and, while
+// something is left, now and then: an owner may still be at its last requests, and the store of snapshots
+// away. It is beside the watch of the catalog, which such a store must not hold up.
+func (s *Server) dropLoop(ctx context.Context) {
+	t := time.NewTicker(s.cfg.CheckInterval)
+	defer t.Stop()
+	told := ""
+	for left := false; ; {
+		var again <-chan time.Time
+		if left {
+			again = t.C
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.relisted:
+		case <-again:
+		}
+		h := s.enter()
+		if h == nil {
+			left = true
+			continue
+		}
+		err := s.within(ctx, h, func(ctx context.Context) (err error) {
+			left, err = s.dropUnlisted(ctx, h.db)
+			return err
+		})
+		h.users.Done()
+		if ctx.Err() != nil {
+			return
+		}
+		text := ""
+		if err != nil {
+			left, text = true, err.Error()
+		}
+		if text != "" && text != told {
+			s.cfg.Logger.Error("drop what is left of containers that were deleted", "error", err)
+		}
+		told = text
+	}
+}
+
+// dropUnlisted drops snapshots, lease records and state of the partitions whose containers were deleted, and says whether
+// something is left that may go later. State goes last: it is what names them.
+func (s *Server) dropUnlisted(ctx context.Context, db *engine.DB) (left bool, err error) {
+	kept, err := db.Partitions()
+	if err != nil {
+		return true, fmt.Errorf("partitions of the engine: %w", err)
+	}
+	var errs []error // a store of snapshots that refuses those of one keeps the others from nothing
+	for _, id := range kept {
+		if !s.unlisted(id) {
+			continue
+		}
+		if s.inUse(id) {
+			left = true
+			continue
+		}
+		why, err := s.undeleted(ctx, db, id)
+		if why != "" || err != nil {
+			s.tellKept(id, why)
+			errs = append(errs, err)
+			continue
+		}
+		err = s.dropSnapshots(ctx, id)
+		if err == nil {
+			err = s.leases.Forget(ctx, LeaseResource(id))
+		}
+		if err == nil {
+			err = db.DropPartition(id)
+		}
+		errs = append(errs, err)
+	}
+	return left, errors.Join(errs...)
+}
+
+// tellKept says once why the state of a partition stays that the catalog does not list.
+func (s *Server) tellKept(id feed.Partition, why string) {
+	if why == "" || s.told[id] == why {
+		return
+	}
+	s.told[id] = why
+	s.cfg.Logger.Warn("the catalog does not list the container of a partition of which this engine has a state, which is kept",
+		"partition", id.String(), "why", why)
+}
+
+// unlisted says whether a partition's container is not in the catalog.
+func (s *Server) unlisted(id feed.Partition) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.listed != nil && !s.listed[id.Container]
+}
+
+// inUse says whether this process serves a partition, opens it, or follows it.
+func (s *Server) inUse(id feed.Partition) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, serving := s.open[id]
+	_, followed := s.followed[id]
+	return serving || followed || s.leases.Has(LeaseResource(id))
+}
+
+// undeleted says why a partition's state has to stay though the catalog does not list its container; "" if that was
+// deleted. That a record and a log are not there is no proof: both may have been lost, or this may be another NATS system
+// than the one whose container it was, because an address is wrong or a volume is not mounted. What proves it is that
+// this very catalog listed the container when the partition was opened here last.
+func (s *Server) undeleted(ctx context.Context, db *engine.DB, id feed.Partition) (why string, err error) {
+	_, err = feed.StreamOf(ctx, s.js, id)
+	if err == nil {
+		return "its log is there", nil
+	}
+	if !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return "", fmt.Errorf("partition %s: %w", id, err)
+	}
+	lists, err := store.CatalogIdentity(ctx, s.js)
+	if err != nil {
+		return "", fmt.Errorf("partition %s: %w", id, err)
+	}
+	listed, err := db.CatalogOf(id)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("partition %s: %w", id, err)
+	case listed == "":
+		return "an earlier release opened it last, which did not note of which catalog it was", nil
+	case listed != lists:
+		return fmt.Sprintf("the catalog that listed it was made at %s, this one at %s", listed, lists), nil
+	}
+	return "", nil
+}
+
+// enginePartition opens the state of a partition that the catalog lists, and notes that it does.
+func (s *Server) enginePartition(db *engine.DB, id feed.Partition) (*engine.Partition, error) {
+	s.mu.Lock()
+	lists := s.lists
+	s.mu.Unlock()
+	err := db.SetCatalogOf(id, lists)
+	if err != nil {
+		return nil, fmt.Errorf("partition %s: %w", id, err)
+	}
+	p, err := db.Partition(id)
+	if err != nil {
+		return nil, fmt.Errorf("partition %s: %w", id, err)
+	}
+	return p, nil
+}
+
+// dropSnapshots removes the snapshots of a partition whose container was deleted.
+func (s *Server) dropSnapshots(ctx context.Context, id feed.Partition) error {
+	var errs []error
+	for _, from := range s.cfg.snapshotStores() {
+		if err := snapshot.Remove(ctx, from, id); err != nil {
+			errs = append(errs, fmt.Errorf("drop the snapshots of partition %s in %s: %w", id, from, err))
+		}
+	}
+	return errors.Join(errs...)
+}
