@@ -356,9 +356,14 @@ func (p *Partition) snapshotThere(ctx context.Context, shape *feed.Shape, progre
 			if m.Log != shape.Log || m.LSN+1 < shape.Begin() || m.LSN > shape.Last {
 				continue
 			}
-			err := snapshot.Verify(ctx, from, m, turn)
+			reason, err := p.diverges(ctx, shape, m.State())
+			if err == nil && reason == "" {
+				if err = snapshot.Verify(ctx, from, m, turn); err == nil {
+					return true, nil
+				}
+			}
 			if err == nil {
-				return true, nil
+				continue // it is of another history
 			}
 			if _, damaged := errors.AsType[*snapshot.DamagedError](err); !damaged {
 				errs = append(errs, err)

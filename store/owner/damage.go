@@ -344,14 +344,21 @@ func (p *Partition) isClosed() bool {
 // doubt has the newest snapshot read, and another one taken if it is damaged.
 func (p *Partition) doubt() { p.doubted.Store(1) }
 
-// damageOf reads a snapshot, unless this process has, and tells what is wrong with it; turn is
-// called between its parts. An error says that this is not known.
+// damageOf reads a snapshot, unless this process has, and tells what is wrong with it: it is damaged, or not of the
+// history that the log has. turn is called between its parts. An error says that this is not known.
 func (p *Partition) damageOf(ctx context.Context, m *snapshot.Manifest, turn func() error) (damage, err error) {
 	if _, known := p.unusable.Load(m.ID()); known {
 		return fmt.Errorf("snapshot %s was found damaged, or of another history", m.ID()), nil
 	}
 	if _, known := p.readWhole.Load(m.ID()); known {
 		return nil, nil
+	}
+	if reason, err := p.foreign(ctx, m); reason != "" || err != nil {
+		if err == nil {
+			p.unusable.Store(m.ID(), true)
+			damage = fmt.Errorf("snapshot %s: %s", m.ID(), reason)
+		}
+		return damage, err
 	}
 	err = snapshot.Verify(ctx, p.cfg.snapshots, m, turn)
 	if damaged, ok := errors.AsType[*snapshot.DamagedError](err); ok {
@@ -364,14 +371,35 @@ func (p *Partition) damageOf(ctx context.Context, m *snapshot.Manifest, turn fun
 	return nil, err
 }
 
-// newestDamaged reads the newest snapshot of a partition, of which somebody says that it is
-// damaged: then another one is to take its place before it is needed.
-func (s *Server) newestDamaged(ctx context.Context, p *Partition) bool {
+// foreign tells why a snapshot of this log is not of the history that an owner has applied; "" if it is.
+func (p *Partition) foreign(ctx context.Context, m *snapshot.Manifest) (reason string, err error) {
+	if last := p.state.Load().lsn; m.LSN > last {
+		return fmt.Sprintf("it is of LSN %d, and the log ends at %d", m.LSN, last), nil
+	}
+	shape, err := p.feed.Shape(ctx)
+	if err != nil {
+		return "", fmt.Errorf("partition %s: %w", p.id, err)
+	}
+	return p.diverges(ctx, shape, m.State())
+}
+
+// newestLacks reads the newest snapshot of a partition, of which somebody doubts that it is there and whole, and tells
+// whether another one has to take its place before it is needed. Where the log still begins at 1, none is.
+func (s *Server) newestLacks(ctx context.Context, p *Partition) bool {
 	all, damage, err := snapshot.Newest(ctx, s.cfg.snapshots, p.id)
 	if err != nil {
 		return false // it is said where one is taken
 	}
-	if len(damage) == 0 && len(all) > 0 {
+	if len(damage) == 0 && (len(all) == 0 || all[0].Log != p.feed.ID()) {
+		// The snapshots may have been kept elsewhere until now, or have been lost.
+		if shape := p.shape.Load(); shape == nil || shape.Begin() == 1 {
+			p.doubted.Store(0)
+			return false
+		}
+		p.log.Warn("the log was trimmed, and there is no snapshot of what is gone; one is taken")
+		return true
+	}
+	if len(damage) == 0 {
 		p.readWhole.Delete(all[0].ID()) // it was, and somebody says that it is no more
 		found, err := p.damageOf(ctx, all[0], ctx.Err)
 		if err == nil && found == nil {
@@ -385,5 +413,5 @@ func (s *Server) newestDamaged(ctx context.Context, p *Partition) bool {
 	for _, d := range damage {
 		p.log.Error("a snapshot cannot be used; another one is taken", "error", d)
 	}
-	return len(damage) > 0
+	return true
 }

@@ -419,7 +419,7 @@ func (p *Partition) readSnapshot(ctx context.Context, r *store.ReadSnapshot) *st
 	var err error
 	if r.ID == "" {
 		object.ID, object.Data, err = snapshot.NewestOf(ctx, p.cfg.snapshots, p.id, p.feed.ID(), r.Part)
-		if r.Part > 0 {
+		if r.Part > 0 || object.ID == "" {
 			p.doubt()
 		}
 	} else {

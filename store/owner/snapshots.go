@@ -258,13 +258,14 @@ func (s *Server) snapshotDue(ctx context.Context, p *Partition, w lastWrite) boo
 	if p.copied.Load() == nil {
 		all, _, err := snapshot.Newest(ctx, s.cfg.snapshots, p.id)
 		if err != nil {
-			// What is there is not known, so one is taken: that says what is wrong, and does
-			// not say it every second.
+			// What is there is not known, so it is taken for nothing, and looked at again now and then.
 			p.log.Warn("snapshots cannot be read", "error", err)
 		}
 		state := &store.SnapshotState{}
 		if len(all) > 0 && all[0].Log == p.feed.ID() {
 			state = snapshotState(all[0])
+		} else {
+			p.doubt()
 		}
 		p.copied.CompareAndSwap(nil, state)
 		_ = p.notePins(ctx) // it is logged
@@ -272,7 +273,7 @@ func (s *Server) snapshotDue(ctx context.Context, p *Partition, w lastWrite) boo
 	if at := p.doubted.Load(); at > 0 && time.Now().UnixNano() >= at {
 		// Until it is known, or another one is taken, which may fail: but not every second.
 		p.doubted.Store(time.Now().Add(s.cfg.Snapshots.Rest).UnixNano())
-		if s.newestDamaged(ctx, p) {
+		if s.newestLacks(ctx, p) {
 			return true
 		}
 	}

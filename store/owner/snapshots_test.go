@@ -252,6 +252,36 @@ func TestI3_OpenedFromASnapshotIsAsReplayed(t *testing.T) {
 	}
 }
 
+// writeForeign writes a snapshot of an engine that holds a record, under a state that is not its own.
+func (w *world) writeForeign(to snapshot.Store, state engine.State) {
+	w.t.Helper()
+	db, err := engine.Open(w.t.TempDir(), engine.Config{}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	foreign, err := db.Partition(w.id)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	b := foreign.NewBatch(&engine.Schema{})
+	if err := b.PutRecord('q', []byte("of another history"), nil); err != nil {
+		w.t.Fatal(err)
+	}
+	b.SetState(state)
+	if err := b.Commit(); err != nil {
+		w.t.Fatal(err)
+	}
+	source := foreign.Snapshot()
+	nothing := func() error { return nil }
+	if _, err := snapshot.Write(w.t.Context(), to, w.id, source, 0, nothing, nothing); err != nil {
+		w.t.Fatal(err)
+	}
+	source.Close()
+	if err := db.Close(); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 // TestSnapshot_OfAnotherHistoryIsNotLoaded has snapshots that do not fit the log: of another
 // log, of a commit with another checksum, of what the log has lost.
 func TestSnapshot_OfAnotherHistoryIsNotLoaded(t *testing.T) {
@@ -270,34 +300,10 @@ func TestSnapshot_OfAnotherHistoryIsNotLoaded(t *testing.T) {
 		"another checksum": func(s *engine.State) { s.Sum ^= 1 },
 		"what is lost":     func(s *engine.State) { s.Applied += 5 },
 	} {
-		db, err := engine.Open(t.TempDir(), engine.Config{}, slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
-		foreign, err := db.Partition(w.id)
-		if err != nil {
-			t.Fatal(err)
-		}
 		other := state
 		change(&other)
-		b := foreign.NewBatch(&engine.Schema{})
-		if err := b.PutRecord('q', []byte("of another history"), nil); err != nil {
-			t.Fatal(err)
-		}
-		b.SetState(other)
-		if err := b.Commit(); err != nil {
-			t.Fatal(err)
-		}
 		dir := t.TempDir()
-		source := foreign.Snapshot()
-		nothing := func() error { return nil }
-		if _, err := snapshot.Write(t.Context(), snapshot.Directory(dir), w.id, source, 0, nothing, nothing); err != nil {
-			t.Fatal(err)
-		}
-		source.Close()
-		if err := db.Close(); err != nil {
-			t.Fatal(err)
-		}
+		w.writeForeign(snapshot.Directory(dir), other)
 		from, err := w.openFrom(dir)
 		if name == "what is lost" {
 			if damage, ok := errors.AsType[*DamagedError](err); !ok || damage.need != other.Applied {
@@ -393,6 +399,25 @@ func TestI2_SnapshotsOfAnotherKindOfStoreAreFound(t *testing.T) {
 	}
 	if got := n.digest(); got != digest {
 		t.Errorf("digest %016x, want %016x", got, digest)
+	}
+	// One that writes little needs a snapshot in its own store too: the other may go.
+	x = n.trims(keeping(0))
+	if !x.s.snapshotDue(t.Context(), n.Partition, lastWrite{n.state.Load().lsn, time.Now()}) {
+		t.Error("no snapshot is due, though the log was trimmed and there is none")
+	}
+	x.snapshot()
+	n.doubt()
+	if x.s.snapshotDue(t.Context(), n.Partition, lastWrite{n.state.Load().lsn, time.Now()}) {
+		t.Error("another snapshot is due")
+	}
+	if err := n.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if n, err = begin(empty); err != nil {
+		t.Fatal(err)
+	}
+	if got := n.digest(); got != digest {
+		t.Errorf("of its own store: digest %016x, want %016x", got, digest)
 	}
 	if err := n.stop(); err != nil {
 		t.Fatal(err)

@@ -835,3 +835,41 @@ func TestTrim_ALookFromBeforeAPurgeDoesNotHideIt(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// TestI2_NothingIsTrimmedByASnapshotOfAnotherHistory: its bytes are whole, and it would not be loaded. Nor would it count
+// where a copy is to be dropped.
+func TestI2_NothingIsTrimmedByASnapshotOfAnotherHistory(t *testing.T) {
+	w := newWorld(t, byA)
+	n, err := w.openFrom(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := n.trims(keeping(0))
+	n.mustOne(pk(t, "x"), create(`{"id":"1","a":"x"}`))
+	n.mustOne(pk(t, "x"), create(`{"id":"2","a":"x"}`))
+	state, err := n.engine.State()
+	if err != nil {
+		t.Fatal(err)
+	}
+	state.Sum ^= 1
+	w.writeForeign(n.cfg.snapshots, state)
+	n.copied.Store(&store.SnapshotState{LSN: state.Applied})
+	n.mustOne(pk(t, "x"), create(`{"id":"3","a":"x"}`))
+	if got := x.look(long); got.First > 1 || n.doubted.Load() == 0 {
+		t.Errorf("trimmed: %+v; doubted %t", got, n.doubted.Load() != 0)
+	}
+	shape, err := n.log.Shape(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if there, err := n.snapshotThere(t.Context(), shape, func() {}); there || err != nil {
+		t.Errorf("it counts: %t, %v", there, err)
+	}
+	x.snapshot()
+	if got := x.look(long); got.First == 1 {
+		t.Errorf("not trimmed by its own: %+v", got)
+	}
+	if there, err := n.snapshotThere(t.Context(), shape, func() {}); !there || err != nil {
+		t.Errorf("its own counts: %t, %v", there, err)
+	}
+}
