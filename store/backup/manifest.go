@@ -317,6 +317,8 @@ func List(ctx context.Context, s snapshot.Store) (all []*Backup, damage []error,
 	if all, damage, err = readAll(ctx, s); err != nil {
 		return nil, nil, err
 	}
+	// A prune has deleted it since the names were listed.
+	damage = slices.DeleteFunc(damage, func(err error) bool { return errors.Is(err, snapshot.ErrNotFound) })
 	if unmarked != nil {
 		return all, append([]error{unmarked}, damage...), nil
 	}
@@ -324,7 +326,7 @@ func List(ctx context.Context, s snapshot.Store) (all []*Backup, damage []error,
 }
 
 // readAll returns what all manifests of a place say, the oldest first, those too that do not
-// count.
+// count. damage tells of those that are damaged, or not there any more.
 func readAll(ctx context.Context, s snapshot.Store) (all []*Backup, damage []error, err error) {
 	names, err := s.List(ctx, backupsFolder)
 	if err != nil {
@@ -337,14 +339,15 @@ func readAll(ctx context.Context, s snapshot.Store) (all []*Backup, damage []err
 			continue
 		}
 		b, err := readBackup(ctx, s, id)
-		if _, newer := errors.AsType[*NewerError](err); newer {
-			return nil, nil, err
-		}
-		if err != nil {
+		_, damaged := errors.AsType[*DamagedError](err)
+		switch {
+		case damaged, errors.Is(err, snapshot.ErrNotFound):
 			damage = append(damage, err)
-			continue
+		case err != nil: // it may be whole
+			return nil, nil, err
+		default:
+			all = append(all, b)
 		}
-		all = append(all, b)
 	}
 	return all, damage, nil
 }

@@ -329,3 +329,53 @@ func TestPrune_BesideACreate(t *testing.T) {
 		}
 	}
 }
+
+// deaf fails, or does not have, what has a name that ends so.
+type deaf struct {
+	snapshot.Store
+	name string
+	err  error
+}
+
+func (d *deaf) Get(ctx context.Context, name string) ([]byte, error) {
+	if strings.HasSuffix(name, d.name) {
+		return nil, d.err
+	}
+	return d.Store.Get(ctx, name)
+}
+
+// TestAPlaceThatDoesNotAnswerHasNoDamage: a manifest that cannot be read now is not one that nobody can restore, and
+// one that was pruned meanwhile is none any more. One that is damaged is told of where a time was asked for that it may have.
+func TestAPlaceThatDoesNotAnswerHasNoDamage(t *testing.T) {
+	t.Parallel()
+	s := storetest.Start(t)
+	c := s.Container(t, "things", store.ContainerSpec{PartitionKey: []string{"/k"}})
+	write(t, c, 0, 4, 1)
+	dir := t.TempDir()
+	place := snapshot.Directory(dir)
+	first := create(t, s, place)
+	write(t, c, 0, 4, 2)
+	second := create(t, s, place)
+	manifest := second.ID + ".json"
+
+	slow := &deaf{place, manifest, errors.New("no answer in time")}
+	_, damage, err := backup.List(t.Context(), slow)
+	if !errors.Is(err, slow.err) || len(damage) > 0 {
+		t.Errorf("list: %v, %v", damage, err)
+	}
+	_, err = backup.Prune(t.Context(), slow, backup.Keep{Last: 1}, true, nil)
+	if _, unreadable := errors.AsType[*backup.UnreadableError](err); unreadable || !errors.Is(err, slow.err) {
+		t.Errorf("prune: %v", err)
+	}
+	gone := &deaf{place, manifest, snapshot.ErrNotFound}
+	all, damage, err := backup.List(t.Context(), gone)
+	if err != nil || len(damage) > 0 || len(all) != 1 || all[0].ID != first.ID {
+		t.Errorf("list: %v, %v, %v", all, damage, err)
+	}
+
+	must(t, os.WriteFile(filepath.Join(dir, "backups", manifest), []byte("{"), 0o600))
+	_, err = backup.Choose(t.Context(), place, "", "2200-01-01T00:00:00Z", nil)
+	if _, outside := errors.AsType[*backup.OutsideError](err); !outside || !strings.Contains(err.Error(), manifest) {
+		t.Errorf("choose: %v", err)
+	}
+}

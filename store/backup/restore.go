@@ -167,7 +167,7 @@ func choose(ctx context.Context, place snapshot.Store, id, text string) (*Backup
 	}
 	outside := &OutsideError{At: text, Place: place.String()}
 	if len(all) == 0 {
-		return nil, time.Time{}, outside
+		return nil, time.Time{}, errors.Join(append(damage, outside)...)
 	}
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
@@ -183,7 +183,7 @@ func choose(ctx context.Context, place snapshot.Store, id, text string) (*Backup
 		}
 		outside.Kept = append(outside.Kept, fmt.Sprintf("backup %s from %s until %s", b.ID, since.Format(time.RFC3339Nano), until.Format(time.RFC3339Nano)))
 	}
-	return nil, at, outside
+	return nil, at, errors.Join(append(damage, outside)...)
 }
 
 // restorer is one run of Restore.

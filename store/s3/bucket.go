@@ -95,21 +95,18 @@ func (b *Bucket) Get(ctx context.Context, name string) ([]byte, error) {
 	return data, err
 }
 
-// Look reads an object, and its ETag.
+// Look reads an object, and its ETag, in one request: the object may be replaced at any moment, and an answer
+// to HEAD does not tell what is missing, the object or the bucket.
 func (b *Bucket) Look(ctx context.Context, name string) (data []byte, etag string, err error) {
 	ctx, r := b.request(ctx, 0)
 	defer func() { err = r.end(ctx, err) }()
-	object, err := b.client.GetObject(ctx, b.bucket, b.prefix+name, minio.GetObjectOptions{})
+	body, info, _, err := minio.Core{Client: b.client}.GetObject(ctx, b.bucket, b.prefix+name, minio.GetObjectOptions{})
 	if err != nil {
 		return nil, "", err
 	}
-	defer func() { err = errors.Join(err, object.Close()) }()
-	info, err := object.Stat() // it sends the request that reads
-	if err != nil {
-		return nil, "", err
-	}
+	defer func() { err = errors.Join(err, body.Close()) }()
 	r.again(info.Size)
-	data, err = io.ReadAll(object)
+	data, err = io.ReadAll(body)
 	return data, info.ETag, err
 }
 

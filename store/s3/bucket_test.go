@@ -3,7 +3,9 @@ package s3_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -156,5 +158,33 @@ func TestIsAmazon(t *testing.T) {
 		if got := s3.IsAmazon(endpoint); got != want {
 			t.Errorf("%q: %v", endpoint, got)
 		}
+	}
+}
+
+// TestBucket_ReadsInOneRequest: an object that is replaced while it is read is read as it was or as it is, and what a server
+// says of an object that it does not give is heard: of a bucket that is not there the answer to HEAD says nothing.
+func TestBucket_ReadsInOneRequest(t *testing.T) {
+	ctx := t.Context()
+	asked := 0
+	b := bucketOf(t, time.Minute, func(w http.ResponseWriter, r *http.Request) {
+		if asked++; asked > 1 && r.Header.Get("If-Match") != "" { // it was replaced since
+			w.WriteHeader(http.StatusPreconditionFailed)
+			return
+		}
+		w.Header().Set("ETag", fmt.Sprintf("%q", fmt.Sprint("v", asked)))
+		w.Header().Set("Last-Modified", time.Now().UTC().Format(http.TimeFormat))
+		w.Header().Set("Content-Length", "4")
+		_, _ = w.Write([]byte("some"))
+	})
+	if data, etag, err := b.Look(ctx, "a"); string(data) != "some" || etag != "v1" || err != nil || asked != 1 {
+		t.Errorf("%q, %q, %v, of %d requests", data, etag, err, asked)
+	}
+	b = bucketOf(t, time.Minute, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/xml")
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = w.Write([]byte(`<?xml version="1.0" encoding="UTF-8"?><Error><Code>NoSuchBucket</Code><Message>The specified bucket does not exist</Message></Error>`))
+	})
+	if _, err := b.Get(ctx, "a"); err == nil || errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "bucket does not exist") {
+		t.Errorf("a bucket that is not there: %v", err)
 	}
 }
