@@ -130,11 +130,11 @@ func (h *Hub) release(s *shared) {
 	}
 }
 
-// tail makes a tail that ends when the hub is closed.
-func (h *Hub) tail(l *Log, from LSN, prev Checksum) (*Tail, error) {
-	opt := h.cfg.Tail
-	opt.Prev = prev
-	t, err := newTail(l, from, opt)
+// tail makes a tail that ends when the hub is closed. It expects nothing of the commit before
+// the first, because it is, or becomes, the tail of many: each reader checks what its own
+// checkpoint says.
+func (h *Hub) tail(l *Log, from LSN) (*Tail, error) {
+	t, err := newTail(l, from, h.cfg.Tail)
 	if err != nil {
 		return nil, err
 	}

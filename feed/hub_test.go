@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/millrace/millrace/feed"
 )
@@ -204,6 +207,94 @@ func TestHub_ExpectVerifiesACheckpoint(t *testing.T) {
 	expect(t, right, 5, 5)
 	if err := fails(t, wrong); !isMismatch(err) {
 		t.Errorf("error %v", err)
+	}
+}
+
+// A reader with a wrong checkpoint opens the tail that others share: it alone fails.
+func TestHub_AWrongCheckpointFailsItsReaderAlone(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	w := newWriter(t, b.log(t))
+	w.append(4)
+	h := newHub(t, b, feed.HubConfig{})
+	wrong, right := mustReader(t, h, b, feed.Position{LSN: 4}), mustReader(t, h, b, feed.Position{LSN: 4})
+	wrong.Expect(w.sum + 1)
+	right.Expect(w.sum)
+	join(t, wrong)
+	join(t, right)
+	w.append(1)
+	err := fails(t, wrong)
+	if !isMismatch(err) {
+		t.Errorf("error %v", err)
+	}
+	expect(t, right, 5, 5)
+	expect(t, mustReader(t, h, b, feed.Position{LSN: 4}), 5, 5)
+	w.append(1)
+	if again := fails(t, wrong); !errors.Is(again, err) {
+		t.Errorf("error %v, then %v", err, again)
+	}
+}
+
+// A checkpoint that names the next commit instead of the one before: the error stays, though the
+// commit after the next follows what was expected.
+func TestHub_AMismatchIsFinal(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	w := newWriter(t, b.log(t))
+	w.append(10)
+	h := newHub(t, b, feed.HubConfig{})
+	join(t, mustReader(t, h, b, feed.Position{LSN: 10})) // so the other one has a tail of its own
+	r := mustReader(t, h, b, feed.Position{LSN: 3})
+	c, err := w.l.Read(t.Context(), 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Expect(c.Sum)
+	for range 2 {
+		if err := fails(t, r); !isMismatch(err) {
+			t.Errorf("error %v", err)
+		}
+	}
+}
+
+// The shared tail ends with an error that does not last. A reader that comes later reads on,
+// though the one that met the error is not closed.
+func TestHub_ATailThatEndedIsReplaced(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	w := newWriter(t, b.log(t))
+	w.append(1)
+	var gone atomic.Bool
+	js := b.api(t, func(nc *nats.Conn, m *nats.Msg, question string) {
+		if !gone.Load() {
+			forward(t, nc, m, "$JS.API."+question)
+		} else if err := m.Respond([]byte(`{"error":{"code":404,"err_code":10059,"description":"stream not found"}}`)); err != nil {
+			t.Error(err)
+		}
+	})
+	h := feed.NewHub(func(ctx context.Context, p feed.Partition) (*feed.Log, error) {
+		return feed.OpenLog(ctx, js, p, feed.LogConfig{})
+	}, feed.HubConfig{Tail: quick})
+	t.Cleanup(h.Close)
+	before := mustReader(t, h, b, feed.Position{})
+	gone.Store(true)
+	if err := fails(t, before); !errors.Is(err, feed.ErrNoLog) {
+		t.Fatalf("error %v, want %v", err, feed.ErrNoLog)
+	}
+	gone.Store(false)
+	expect(t, mustReader(t, h, b, feed.Position{}), 1, 1)
+	if err := fails(t, before); !errors.Is(err, feed.ErrNoLog) {
+		t.Errorf("error %v, want %v again", err, feed.ErrNoLog)
+	}
+}
+
+// join lets a reader that is at the end of the log join those that share a tail.
+func join(t *testing.T, r *feed.Reader) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if c, err := r.Next(ctx); !errors.Is(err, context.Canceled) {
+		t.Fatalf("commit %v, error %v; want none, and %v", c, err, context.Canceled)
 	}
 }
 

@@ -15,6 +15,7 @@ type Reader struct {
 	next   LSN
 	prev   Checksum // of the commit before next; zero if not known
 	own    *Tail    // while the reader is outside the ring
+	err    error    // why the reader has ended
 	closed bool
 
 	// Guarded by shared.mu.
@@ -33,7 +34,7 @@ func (r *Reader) Expect(sum Checksum) { r.prev = sum }
 // returns the context's cause and the reader may be used further. Other errors
 // are final and as those of Tail.Next.
 func (r *Reader) Next(ctx context.Context) (*Commit, error) {
-	for {
+	for r.err == nil {
 		c, err := r.fromRing()
 		if c != nil || err != nil {
 			return c, err
@@ -42,7 +43,7 @@ func (r *Reader) Next(ctx context.Context) (*Commit, error) {
 		// have reached it.
 		if r.own != nil {
 			if c, err = r.own.Next(ctx); err != nil {
-				return nil, err
+				return nil, r.failWith(r.own, err)
 			}
 			return r.deliver(c)
 		}
@@ -53,6 +54,7 @@ func (r *Reader) Next(ctx context.Context) (*Commit, error) {
 			return r.deliver(c)
 		}
 	}
+	return nil, r.err
 }
 
 // Close frees what the reader holds. It may be called twice.
@@ -111,16 +113,16 @@ func (r *Reader) fromRing() (*Commit, error) {
 
 // startTailLocked makes the shared tail begin where this reader is. The caller has seen that
 // nobody else reads from the shared tail. A tail of the reader's own becomes the shared
-// one, with what it has read ahead.
+// one, with what it has read ahead. A tail that has ended is replaced: what ended it may be over.
 func (r *Reader) startTailLocked() error {
 	s := r.s
-	if s.tail != nil && s.ring.first <= r.next && r.next <= s.ring.end() {
+	if s.tail != nil && s.tail.err == nil && s.ring.first <= r.next && r.next <= s.ring.end() {
 		return nil
 	}
 	tail := r.own
 	if tail == nil {
 		var err error
-		if tail, err = r.h.tail(s.log, r.next, r.prev); err != nil {
+		if tail, err = r.h.tail(s.log, r.next); err != nil {
 			return err
 		}
 	}
@@ -172,7 +174,7 @@ func (r *Reader) driveOnce(ctx context.Context) (*Commit, error) {
 	// context ends here, the token goes to the next reader that waits.
 	c, err := s.tail.Next(ctx)
 	if err != nil {
-		return nil, err
+		return nil, r.failWith(s.tail, err)
 	}
 	s.push(c)
 	return c, nil
@@ -180,13 +182,32 @@ func (r *Reader) driveOnce(ctx context.Context) (*Commit, error) {
 
 // deliver checks that c follows the commit before it, and moves the reader behind c. The
 // tail that read c has checked the chain too, but not against what this reader's
-// checkpoint expects.
+// checkpoint expects: another reader, whose checkpoint is right, may share the tail.
 func (r *Reader) deliver(c *Commit) (*Commit, error) {
 	if r.prev != 0 && c.Prev != r.prev {
-		return nil, &MismatchError{Partition: r.s.log.p, Stream: r.s.log.api.stream(), LSN: c.LSN, What: fmt.Sprintf("commit follows checksum %s, the one before had %s when it was read", c.Prev, r.prev)}
+		return nil, r.fail(&MismatchError{Partition: r.s.log.p, Stream: r.s.log.api.stream(), LSN: c.LSN, What: fmt.Sprintf("commit follows checksum %s, the one before had %s when it was read", c.Prev, r.prev)})
 	}
 	r.next, r.prev = c.LSN+1, c.Sum
 	return c, nil
+}
+
+// failWith ends the reader with the error of a tail, unless the tail goes on and err is merely
+// that a context has ended. It returns err.
+func (r *Reader) failWith(t *Tail, err error) error {
+	if t.err == nil {
+		return err
+	}
+	return r.fail(err)
+}
+
+// fail ends the reader. It leaves the ring at once, not when it is closed: while it counts
+// as one that reads from the ring, a tail that has ended stays there for readers that come.
+func (r *Reader) fail(err error) error {
+	r.err = err
+	r.s.mu.Lock()
+	defer r.s.mu.Unlock()
+	r.leaveRingLocked()
+	return err
 }
 
 func (r *Reader) leaveRingLocked() {
@@ -200,7 +221,7 @@ func (r *Reader) leaveRingLocked() {
 // openOwn gives the reader a tail of its own that begins at its next commit.
 func (r *Reader) openOwn() (err error) {
 	if r.own == nil {
-		r.own, err = r.h.tail(r.s.log, r.next, r.prev)
+		r.own, err = r.h.tail(r.s.log, r.next)
 	}
 	return err
 }

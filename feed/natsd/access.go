@@ -25,8 +25,11 @@ import (
 // that of a log. An answer cannot leave its account.
 const accountReadOnly = "MILLRACE_READ"
 
-// startWait is how long a client that connects waits for a server that is just starting.
-const startWait = 5 * time.Second
+// startWait bounds how long a client that connects waits for a server that is just starting. It
+// is longer than greetMax, after which the server closes the connection and says that the time
+// is over. To refuse the client before that would tell it that its secret is wrong, and a NATS
+// client that hears that twice gives up.
+const startWait = 2 * greetMax
 
 // readable is what UserReadOnly may ask for. Creating and deleting consumers and direct
 // gets go to package guard, which lets through what cannot write or stop writes.
@@ -59,7 +62,7 @@ type access struct {
 
 	mu    sync.Mutex
 	read  *server.Account // the readers' account in the running server; nil while none runs
-	ready chan struct{}   // closed when read is known
+	ready chan struct{}   // closed when read is known, or the server ends without it
 }
 
 // credentialsFile is a file of credentials that is read again when it changes.
@@ -164,16 +167,20 @@ func same(a, b string) bool {
 func (a *access) Check(c server.ClientAuthentication) bool {
 	sent := c.GetOpts()
 	allowed, readOnly := a.rights(Credentials{User: sent.Username, Password: sent.Password})
-	switch {
-	case !allowed:
+	if !allowed {
 		return false
-	case !readOnly:
-		c.RegisterUser(&server.User{Username: sent.Username})
-		return true
 	}
+	// Everybody waits, not readers alone. The server listens before restoreStreams has ended,
+	// which takes a missing stream for one that the server has lost: a stream that somebody
+	// deletes now would come back, and one that somebody makes anew would take the place of
+	// the one that is to be restored.
 	account := a.account()
 	if account == nil {
 		return false
+	}
+	if !readOnly {
+		c.RegisterUser(&server.User{Username: sent.Username})
+		return true
 	}
 	// The account keeps messages in. Within it, readers may publish the listed requests and
 	// listen to inboxes, nothing else.
@@ -188,8 +195,9 @@ func (a *access) Check(c server.ClientAuthentication) bool {
 	return true
 }
 
-// account returns the account of readers, which is made just after the server has started.
-// It waits startWait for it, and returns nil if the server does not start by then.
+// account returns the account of readers, which is made when the server has started and its
+// streams are restored. It waits startWait for that, and returns nil if the server is not there
+// by then, or does not start.
 func (a *access) account() *server.Account {
 	a.mu.Lock()
 	ready := a.ready
@@ -205,10 +213,15 @@ func (a *access) account() *server.Account {
 	return a.read
 }
 
-// close drops the account of a server that stops. Readers that connect wait for the next one.
+// close drops the account of a server that stops, or does not start. It comes before the server's
+// shutdown, which waits for the clients that wait here. Those that connect later wait for
+// the next server.
 func (a *access) close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.read == nil {
+		close(a.ready)
+	}
 	a.read, a.ready = nil, make(chan struct{})
 }
 

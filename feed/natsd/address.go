@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/nats-io/nats-server/v2/server"
+
 	"github.com/millrace/millrace/feed/atomicfile"
 )
 
@@ -22,13 +24,12 @@ func ReadAddress(credentials string) (string, error) {
 	return strings.TrimSpace(string(data)), nil
 }
 
-// tellAddress writes where the server listens to a file beside the credentials. The lock is
-// held.
-func (s *Server) tellAddress() error {
+// tellAddress writes where a server listens to a file beside the credentials.
+func (s *Server) tellAddress(n *server.Server) error {
 	if s.cfg.DontListen {
 		return nil
 	}
-	at, err := url.Parse(s.running.ClientURL())
+	at, err := url.Parse(n.ClientURL())
 	if err != nil {
 		return err
 	}

@@ -60,11 +60,18 @@ type Server struct {
 	cfg    Config // Port is set by the first start if it was PortRandom
 	access *access
 
-	mu      sync.Mutex // guards what follows
-	running *server.Server
-	ended   chan struct{} // closed when running's Start has returned
-	monitor *monitor      // nil: off
-	unread  []string      // streams that running could not open
+	// life lets one start or stop happen at a time, which may take minutes. It guards the next
+	// three.
+	life          sync.RWMutex
+	ended         chan struct{} // closed when running's Start has returned; nil once closed
+	monitor       *monitor      // nil: off
+	beforeRestore func()        // set by tests; nil otherwise
+
+	// mu guards what follows. Nobody waits for anything while it is held: a connection that
+	// reconnects asks for running, and meanwhile all its users wait for it.
+	mu      sync.Mutex
+	running *server.Server // nil while none takes connections
+	unread  []string       // streams that running could not open
 }
 
 // Open starts a server and waits until it takes connections, at most until ctx
@@ -80,8 +87,8 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 	if s.access, err = openAccess(&cfg); err != nil {
 		return nil, fmt.Errorf("natsd: %w", err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.life.Lock()
+	defer s.life.Unlock()
 	if err := s.startLocked(ctx); err != nil {
 		return nil, err
 	}
@@ -92,8 +99,7 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// startLocked starts a server. The lock is held while it waits, because nobody can use the
-// server before it has started. The order of the steps:
+// startLocked starts a server. life is held. The order of the steps:
 //
 //	port           before anything in the directory changes
 //	probes         or the server takes one for an account
@@ -101,7 +107,8 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 //	links          before the server can remove a stream
 //	server
 //	restore        before anybody is admitted who could delete or make a stream
-//	admit readers
+//	admit          clients that have connected since the server listens
+//	running        connections of this process
 func (s *Server) startLocked(ctx context.Context) error {
 	options, err := s.cfg.options()
 	if err != nil {
@@ -111,18 +118,8 @@ func (s *Server) startLocked(ctx context.Context) error {
 	if err := s.cfg.checkPort(ctx); err != nil {
 		return err
 	}
-	if err := removeProbes(s.cfg.Dir); err != nil {
-		return fmt.Errorf("natsd: %w", err)
-	}
-	completed, err := completeUpdates(s.cfg.Dir)
-	if err != nil {
-		return fmt.Errorf("natsd: %w", err)
-	}
-	for _, stream := range completed {
-		s.cfg.Log.Warn("an update of a stream had been cut off and was completed", slog.String("stream", stream))
-	}
-	if err := s.keepStreams(); err != nil {
-		return fmt.Errorf("natsd: keep the files of streams: %w", err)
+	if err := s.prepareStore(); err != nil {
+		return err
 	}
 	n, err := server.NewServer(options)
 	if err != nil {
@@ -135,14 +132,19 @@ func (s *Server) startLocked(ctx context.Context) error {
 		defer close(ended)
 		n.Start()
 	}()
+	var unread []string
 	err = awaitReady(ctx, n, log.fatal)
+	if err == nil && s.beforeRestore != nil {
+		s.beforeRestore()
+	}
 	if err == nil {
-		s.unread, err = s.restoreStreams()
+		unread, err = s.restoreStreams()
 	}
 	if err == nil {
 		err = s.access.admit(n)
 	}
 	if err != nil {
+		s.access.close()
 		n.Shutdown()
 		n.WaitForShutdown()
 		<-ended
@@ -152,13 +154,32 @@ func (s *Server) startLocked(ctx context.Context) error {
 		// Reopen takes the same port, so that ClientURL stays true.
 		s.cfg.Port = n.Addr().(*net.TCPAddr).Port
 	}
-	for _, stream := range s.unread {
+	for _, stream := range unread {
 		s.cfg.Log.Error("a stream could not be opened, because its files could not be read; they are as they were, and it comes back when they can be read",
 			slog.String("stream", stream))
 	}
-	s.running, s.ended = n, ended
-	if err := s.tellAddress(); err != nil {
+	s.ended = ended
+	s.setRunning(n, unread)
+	if err := s.tellAddress(n); err != nil {
 		s.cfg.Log.Warn("commands do not find this server by its directory; name it with --server", slog.Any("error", err))
+	}
+	return nil
+}
+
+// prepareStore makes the directory ready for a server that starts.
+func (s *Server) prepareStore() error {
+	if err := removeProbes(s.cfg.Dir); err != nil {
+		return fmt.Errorf("natsd: %w", err)
+	}
+	completed, err := completeUpdates(s.cfg.Dir)
+	if err != nil {
+		return fmt.Errorf("natsd: %w", err)
+	}
+	for _, stream := range completed {
+		s.cfg.Log.Warn("an update of a stream had been cut off and was completed", slog.String("stream", stream))
+	}
+	if err := s.keepStreams(); err != nil {
+		return fmt.Errorf("natsd: keep the files of streams: %w", err)
 	}
 	return nil
 }
@@ -188,7 +209,7 @@ const greetMax = 10 * time.Second
 
 // Conn connects to the server from within the process. The connection
 // reconnects for ever, also after Reopen; close it before the server. opts are
-// applied after the defaults.
+// applied after the defaults. While Reopen runs, Conn waits for its end.
 func (s *Server) Conn(opts ...nats.Option) (*nats.Conn, error) {
 	all := []nats.Option{
 		nats.Name(s.cfg.Name),
@@ -207,6 +228,9 @@ func (s *Server) Conn(opts ...nats.Option) (*nats.Conn, error) {
 			s.cfg.Log.Warn("connection to the embedded server", "subject", subject, "error", err)
 		}),
 	}
+	// A first connection is not tried again, unlike one that breaks, so it waits for a server.
+	s.life.RLock()
+	defer s.life.RUnlock()
 	nc, err := nats.Connect("", append(all, opts...)...)
 	if err != nil {
 		return nil, fmt.Errorf("natsd: connect in process: %w", err)
@@ -215,7 +239,10 @@ func (s *Server) Conn(opts ...nats.Option) (*nats.Conn, error) {
 }
 
 // InProcessConn opens a connection in memory to the present server. nats.InProcessServer calls
-// it for each reconnect, so that a connection finds the new server after Reopen.
+// it for each reconnect, so that a connection finds the new server after Reopen. While Reopen
+// runs the error is ErrClosed at once: the NATS client holds the lock of its connection
+// meanwhile, for which every user of the connection waits, whatever their contexts say. It tries
+// again soon.
 func (s *Server) InProcessConn() (net.Conn, error) {
 	n, err := s.server()
 	if err != nil {
@@ -225,7 +252,7 @@ func (s *Server) InProcessConn() (net.Conn, error) {
 }
 
 // ClientURL returns the URL at which other processes connect; it is empty if the server does
-// not listen, or is closed.
+// not listen, is closed, or is being opened anew.
 func (s *Server) ClientURL() string {
 	n, err := s.server()
 	if err != nil || s.cfg.DontListen {
@@ -235,15 +262,15 @@ func (s *Server) ClientURL() string {
 }
 
 // Health returns what keeps the server from serving or storing, nil if nothing does. The error
-// wraps ErrStore or ErrUnread until Reopen, and ErrClosed after a Reopen that failed.
+// wraps ErrStore or ErrUnread until Reopen, and ErrClosed while Reopen runs and after one that
+// failed.
 func (s *Server) Health() error {
-	n, err := s.server()
-	if err != nil {
-		return err
-	}
 	s.mu.Lock()
-	unread := s.unread
+	n, unread := s.running, s.unread
 	s.mu.Unlock()
+	if n == nil {
+		return ErrClosed
+	}
 	status := healthz(n)
 	var errs []error
 	for _, stream := range unread {
@@ -281,8 +308,8 @@ func healthz(n *server.Server) *server.HealthStatus {
 // never wrote. It returns as Open does. After an error the server is stopped, and Reopen
 // may be called again.
 func (s *Server) Reopen(ctx context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.life.Lock()
+	defer s.life.Unlock()
 	if s.ended == nil {
 		return ErrClosed
 	}
@@ -294,31 +321,37 @@ func (s *Server) Reopen(ctx context.Context) error {
 // Close stops the server and waits until everything is on disk and nothing is
 // left running. Open connections break. It may be called twice.
 func (s *Server) Close() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.life.Lock()
+	defer s.life.Unlock()
 	s.stopLocked()
 	s.ended = nil
 	if s.monitor != nil {
-		monitor := s.monitor
+		s.monitor.close()
 		s.monitor = nil
-		s.mu.Unlock() // a request that is being answered may ask for the server
-		monitor.close()
-		s.mu.Lock()
 	}
 }
 
+// stopLocked stops the server, if one is running. life is held.
 func (s *Server) stopLocked() {
-	if s.running == nil {
+	n := s.setRunning(nil, nil)
+	if n == nil {
 		return
 	}
 	if !s.cfg.DontListen {
 		_ = os.Remove(filepath.Join(s.cfg.Credentials, FileAddress)) // it may not be there
 	}
 	s.access.close()
-	s.running.Shutdown()
-	s.running.WaitForShutdown()
+	n.Shutdown()
+	n.WaitForShutdown()
 	<-s.ended
-	s.running = nil
+}
+
+// setRunning sets the server that connections find, and returns the one before.
+func (s *Server) setRunning(n *server.Server, unread []string) (before *server.Server) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, s.running, s.unread = s.running, n, unread
+	return before
 }
 
 func (s *Server) server() (*server.Server, error) {
