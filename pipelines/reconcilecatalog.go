@@ -31,6 +31,9 @@ func (s *reconciler) reconcileCatalog(ctx context.Context, w *registry.World) er
 		return err
 	}
 	still, err := s.ask(ctx, &fresh)
+	if err == nil {
+		err = s.registry.Sound(ctx) // a record that was lost has needs
+	}
 	if err != nil {
 		return err
 	}
@@ -87,13 +90,13 @@ func (s *reconciler) ask(ctx context.Context, w *registry.World) ([]unneeded, er
 	var errs []error
 	for i := range w.Pipelines {
 		rec := &w.Pipelines[i]
-		n := needs[rec.Target]
-		if n == nil {
-			continue
-		}
-		source := needs[rec.Source]
+		n, source := needs[rec.Target], needs[rec.Source]
 		if source == nil {
 			source = &need{}
+		}
+		if n == nil {
+			source.unsure = true // which tombstones the pipeline needs there, its target tells
+			continue
 		}
 		errs = append(errs, n.add(s.client, rec, w.Containers, source))
 	}

@@ -41,6 +41,9 @@ func (s *reconciler) forget(ctx context.Context, w *registry.World, held []lease
 		return nil
 	}
 	fresh, err := s.registry.World(ctx)
+	if err == nil {
+		err = s.registry.Sound(ctx) // what was lost is not gone
+	}
 	if err != nil {
 		return err
 	}

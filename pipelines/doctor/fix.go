@@ -68,7 +68,7 @@ type fixer struct {
 	p        *patient
 	names    map[feed.ResourceID]Name
 	catalog  jetstream.KeyValue // nil if nothing is there at all
-	pipes    jetstream.KeyValue // likewise
+	pipes    jetstream.KeyValue // likewise; opened by registry
 	replicas int
 	done     []string
 	// refused are containers that could not be entered, and why.
@@ -79,7 +79,7 @@ func (f *fixer) say(format string, args ...any) {
 	f.done = append(f.done, fmt.Sprintf(format, args...))
 }
 
-// openBuckets opens both buckets, and makes those that are missing beside logs. They get at
+// openBuckets opens the catalog's bucket, and makes it if it is missing beside logs. Buckets get at
 // least as many replicas as the logs have: a command does not know the stores' configuration.
 func (f *fixer) openBuckets(ctx context.Context) (err error) {
 	f.refused = map[feed.ResourceID]error{}
@@ -90,13 +90,7 @@ func (f *fixer) openBuckets(ctx context.Context) (err error) {
 	if f.p.exam.Fresh {
 		return nil
 	}
-	if f.catalog, err = f.open(ctx, f.p.exam.Missing, store.CatalogBucketConfig(f.replicas)); err != nil {
-		return err
-	}
-	f.pipes, err = f.open(ctx, f.p.registry.Missing && !f.p.registry.Fresh, registry.BucketConfig(f.replicas))
-	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		return nil // nothing was registered
-	}
+	f.catalog, err = f.open(ctx, f.p.exam.Missing, store.CatalogBucketConfig(f.replicas))
 	return err
 }
 
@@ -271,13 +265,21 @@ func (f *fixer) databases(ctx context.Context) error {
 	return nil
 }
 
-// registry puts copies in place of records that are lost or cannot be read.
+// registry puts copies in place of records that are lost or cannot be read. Those are read before the bucket is made:
+// one that stayed empty would say that there are no pipelines.
 func (f *fixer) registry(ctx context.Context) error {
-	if f.pipes == nil {
+	if f.p.exam.Fresh {
 		return nil
 	}
 	source := registry.RecordSource()
 	copies, err := spare.New(f.js, f.replicas).All(ctx, source.Prefix)
+	if err != nil {
+		return err
+	}
+	f.pipes, err = f.open(ctx, f.p.registry.Missing && !f.p.registry.Fresh, registry.BucketConfig(f.replicas))
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		return nil // nothing was registered
+	}
 	if err != nil {
 		return err
 	}

@@ -44,6 +44,33 @@ func (e *Exam) Err() error {
 	return &store.DamageError{What: "the registry of pipelines", Findings: findings}
 }
 
+// Sound returns *store.DamageError if the catalog or the registry lacks a record of something that is there, or holds one
+// that cannot be read. Who is about to drop what no record names asks first: a bucket that was lost, or that
+// is being made again, names nothing.
+func (r *Registry) Sound(ctx context.Context) error {
+	_, _, err := r.soundWorld(ctx)
+	return err
+}
+
+// soundWorld returns all containers and all records, if nothing of either is lost.
+func (r *Registry) soundWorld(ctx context.Context) ([]store.ContainerInfo, []Record, error) {
+	catalog, err := store.Examine(ctx, r.JetStream)
+	if err == nil {
+		err = errors.Join(catalog.Err(), catalog.Unasked)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("compare the catalog with the logs: %w", err)
+	}
+	exam, err := Examine(ctx, r.JetStream)
+	if err == nil {
+		err = exam.Err()
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("compare the registry with its copies: %w", err)
+	}
+	return catalog.Containers, exam.Records, nil
+}
+
 // badRecord is the error of whoever needs a record that cannot be read.
 func badRecord(key string, err error) error {
 	return &store.DamageError{What: "the registry of pipelines", Findings: []string{store.BadRecord{Key: key, Reason: err.Error()}.String()}}

@@ -32,11 +32,9 @@ func (r *Registry) Holds(ctx context.Context, bucket string) (map[feed.Partition
 	if err != nil {
 		return nil, fmt.Errorf("what pipelines have read: %w", err)
 	}
-	records, err := r.List(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("what pipelines read: %w", err)
-	}
-	containers, err := r.client.Catalog().List(ctx)
+	// Of a pipeline whose record is lost nothing is known, and of a container that is not in the catalog only that it is
+	// not. Neither says that nobody reads.
+	containers, records, err := r.soundWorld(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("what pipelines read: %w", err)
 	}
