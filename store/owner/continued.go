@@ -190,15 +190,18 @@ func (s *Server) Follow(ctx context.Context, id feed.Partition, work func(ctx co
 		if !ok {
 			return fmt.Errorf("partition %s: %w: its container is not in the catalog", id, ErrNotFollowed)
 		}
-		db, err := s.enginePartition(h.db, id)
+		db, err := h.db.Partition(id)
 		if err != nil {
-			return err
+			return fmt.Errorf("partition %s: %w", id, err)
 		}
 		log, err := feed.OpenLog(ctx, s.js, id, s.cfg.Log)
 		if err != nil {
 			return fmt.Errorf("partition %s: %w", id, err)
 		}
 		defer log.Close()
+		if err := s.noteListed(h.db, id, log.ID(), want); err != nil {
+			return err
+		}
 		s.noteFollowed(id, nil)
 		defer s.endFollowed(id)
 		p := newPartition(id, s.cfg, log, db, noRight{}, s.leases.Holder())
@@ -256,10 +259,13 @@ func (s *Server) Unfollow(ctx context.Context, id feed.Partition, progress func(
 func (s *Server) unfollow(ctx context.Context, db *engine.DB, id feed.Partition, progress func()) (kept string, err error) {
 	if want, listed := s.logOf(id); listed {
 		kept, err = s.lastCopy(ctx, db, id, want, progress)
-	} else if kept, err = s.undeleted(ctx, db, id); kept != "" {
-		kept = "the catalog does not list its container, and " + kept
-	} else if err == nil {
-		err = s.dropSnapshots(ctx, id)
+	} else {
+		var opened bool
+		if kept, opened, err = s.undeleted(ctx, db, id); kept != "" {
+			kept = "the catalog does not list its container, and " + kept
+		} else if opened && err == nil {
+			err = s.dropSnapshots(ctx, id)
+		}
 	}
 	if kept != "" || err != nil {
 		return kept, err

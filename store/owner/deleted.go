@@ -72,13 +72,15 @@ func (s *Server) dropUnlisted(ctx context.Context, db *engine.DB) (left bool, er
 			left = true
 			continue
 		}
-		why, err := s.undeleted(ctx, db, id)
+		why, opened, err := s.undeleted(ctx, db, id)
 		if why != "" || err != nil {
 			s.tellKept(id, why)
 			errs = append(errs, err)
 			continue
 		}
-		err = s.dropSnapshots(ctx, id)
+		if opened {
+			err = s.dropSnapshots(ctx, id)
+		}
 		if err == nil {
 			err = s.leases.Forget(ctx, LeaseResource(id))
 		}
@@ -120,44 +122,63 @@ func (s *Server) inUse(id feed.Partition) bool {
 // deleted. That a record and a log are not there is no proof: both may have been lost, or this may be another NATS system
 // than the one whose container it was, because an address is wrong or a volume is not mounted. What proves it is that
 // this very catalog listed the container when the partition was opened here last.
-func (s *Server) undeleted(ctx context.Context, db *engine.DB, id feed.Partition) (why string, err error) {
+//
+// opened is false where it was never opened here, and its state holds nothing. Snapshots are no such place's to drop.
+func (s *Server) undeleted(ctx context.Context, db *engine.DB, id feed.Partition) (why string, opened bool, err error) {
 	_, err = feed.StreamOf(ctx, s.js, id)
 	if err == nil {
-		return "its log is there", nil
+		return "its log is there", true, nil
 	}
 	if !errors.Is(err, jetstream.ErrStreamNotFound) {
-		return "", fmt.Errorf("partition %s: %w", id, err)
+		return "", false, fmt.Errorf("partition %s: %w", id, err)
 	}
 	lists, err := store.CatalogIdentity(ctx, s.js)
 	if err != nil {
-		return "", fmt.Errorf("partition %s: %w", id, err)
+		return "", false, fmt.Errorf("partition %s: %w", id, err)
 	}
 	listed, err := db.CatalogOf(id)
-	switch {
-	case err != nil:
-		return "", fmt.Errorf("partition %s: %w", id, err)
-	case listed == "":
-		return "an earlier release opened it last, which did not note of which catalog it was", nil
-	case listed != lists:
-		return fmt.Sprintf("the catalog that listed it was made at %s, this one at %s", listed, lists), nil
+	if err != nil {
+		return "", false, fmt.Errorf("partition %s: %w", id, err)
 	}
-	return "", nil
+	if listed == "" {
+		if nothing, err := holdsNothing(db, id); nothing || err != nil {
+			return "", false, err
+		}
+		return "an earlier release opened it last, which did not note of which catalog it was", true, nil
+	}
+	if listed != lists {
+		return fmt.Sprintf("the catalog that listed it was made at %s, this one at %s", listed, lists), true, nil
+	}
+	return "", true, nil
 }
 
-// enginePartition opens the state of a partition that the catalog lists, and notes that it does.
-func (s *Server) enginePartition(db *engine.DB, id feed.Partition) (*engine.Partition, error) {
+// noteListed notes for the engine that the catalog lists a partition, once the log that it names is there: a list may be
+// one of before all was lost.
+func (s *Server) noteListed(db *engine.DB, id feed.Partition, is, want feed.LogID) error {
 	s.mu.Lock()
 	lists := s.lists
 	s.mu.Unlock()
-	err := db.SetCatalogOf(id, lists)
-	if err != nil {
-		return nil, fmt.Errorf("partition %s: %w", id, err)
+	if is != want || lists == "" {
+		return nil // opening says what is wrong
 	}
+	if err := db.SetCatalogOf(id, lists); err != nil {
+		return fmt.Errorf("partition %s: %w", id, err)
+	}
+	return nil
+}
+
+// holdsNothing says whether nothing of a partition was ever applied in an engine: it was being opened when its container
+// was deleted.
+func holdsNothing(db *engine.DB, id feed.Partition) (bool, error) {
 	p, err := db.Partition(id)
 	if err != nil {
-		return nil, fmt.Errorf("partition %s: %w", id, err)
+		return false, fmt.Errorf("partition %s: %w", id, err)
 	}
-	return p, nil
+	state, err := p.State()
+	if err != nil {
+		return false, fmt.Errorf("partition %s: %w", id, err)
+	}
+	return state.Applied == 0 && p.Found().Applied == 0, nil
 }
 
 // dropSnapshots removes the snapshots of a partition whose container was deleted.

@@ -45,7 +45,7 @@ type Server struct {
 	home       *home
 	containers map[feed.ResourceID]store.ContainerInfo // that are ready; nil before the catalog was read
 	listed     map[feed.ResourceID]bool                // in whatever state; nil before the catalog was read
-	lists      string                                  // identity of the catalog that does; see undeleted
+	lists      string                                  // identity of the catalog that lists those; see undeleted
 	open       map[feed.Partition]*serving
 	followed   map[feed.Partition]*engine.Partition // whose copies are written by who follows their logs; see noteFollowed
 	lacking    map[feed.Partition]int               // how often their leases were given up for want of room
@@ -128,12 +128,9 @@ const watchRetry = time.Second
 // while the catalog cannot be reached.
 func (s *Server) watchCatalog(ctx context.Context) {
 	for {
-		lists, err := store.CatalogIdentity(ctx, s.js)
+		identity, err := store.CatalogIdentity(ctx, s.js)
 		if err == nil {
-			s.mu.Lock()
-			s.lists = lists
-			s.mu.Unlock()
-			err = s.catalog.Watch(ctx, s.catalogChanged)
+			err = s.catalog.Watch(ctx, func(infos []store.ContainerInfo) { s.catalogChanged(identity, infos) })
 		}
 		if ctx.Err() != nil {
 			return
@@ -146,19 +143,20 @@ func (s *Server) watchCatalog(ctx context.Context) {
 	}
 }
 
-// catalogChanged makes the partitions of all containers the resources of this group, and passes
-// wishes on to the open ones.
-func (s *Server) catalogChanged(infos []store.ContainerInfo) {
-	s.adoptContainers(infos)
+// catalogChanged makes the partitions of all containers that a catalog lists the resources of this group, and
+// passes wishes on to the open ones.
+func (s *Server) catalogChanged(identity string, infos []store.ContainerInfo) {
+	s.adoptContainers(identity, infos)
 	select {
 	case s.relisted <- struct{}{}:
 	default:
 	}
 }
 
-func (s *Server) adoptContainers(infos []store.ContainerInfo) {
+func (s *Server) adoptContainers(identity string, infos []store.ContainerInfo) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.lists = identity
 	s.containers, s.listed = map[feed.ResourceID]store.ContainerInfo{}, map[feed.ResourceID]bool{}
 	var resources []string
 	for _, info := range infos {
@@ -219,9 +217,9 @@ func (s *Server) serve(ctx context.Context, engine *engine.DB, id feed.Partition
 	if !ok {
 		return nil // deleted meanwhile
 	}
-	db, err := s.enginePartition(engine, id)
+	db, err := engine.Partition(id)
 	if err != nil {
-		return err
+		return fmt.Errorf("partition %s: %w", id, err)
 	}
 	log, err := feed.OpenLog(ctx, s.js, id, s.cfg.Log)
 	if err != nil && !errors.Is(err, feed.ErrNoLog) {
@@ -232,6 +230,9 @@ func (s *Server) serve(ctx context.Context, engine *engine.DB, id feed.Partition
 		return s.serveDamaged(ctx, p, p.lacksStream())
 	}
 	defer log.Close()
+	if err := s.noteListed(engine, id, log.ID(), logID); err != nil {
+		return err
+	}
 	p := newPartition(id, s.cfg, log, db, held, s.leases.Holder())
 	p.container = s.containerOf(id)
 	err = p.open(ctx, logID)
