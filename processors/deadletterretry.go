@@ -66,6 +66,9 @@ type Parked struct {
 	// log. It reads all of the log from there on. The error is ErrLost if the log does not
 	// reach back so far, and else that of the reading, or of each.
 	Later func(ctx context.Context, each func(*feed.Change) error) error
+	// Progress says that the retry gets on. One that does not for half a minute is ended: Later says
+	// so with each page, and a Retrier that waits for something else that takes its time does.
+	Progress func()
 	// Target is the item that refused its copy, as store.ItemRef prints; "" if the
 	// change itself was given up.
 	Target string
@@ -82,9 +85,9 @@ const (
 	retryPollShare = 9
 )
 
-// retryMax bounds one retry, but for the reading of the log: as long as pages of it come, a
-// retry goes on. A log that takes longer than any fixed time would else be read up to that time
-// again and again, and the change would stay given up for ever.
+// retryMax bounds one retry, but for the reading of the log, and for what a sink takes to make rows
+// durable: as long as pages of the log come, a retry goes on. A log that takes longer than any fixed
+// time would else be read up to that time again and again, and the change would stay given up for ever.
 const retryMax = 30 * time.Second
 
 // withPatience returns a context that ends when progress was not called for a time; its cause says
@@ -259,15 +262,15 @@ func (r *run) finishRetry(ctx context.Context, l *DeadLetter) error {
 }
 
 // retryDeadLetter processes the change of a dead letter again, as Retry or RetryFinally does. It
-// calls progress when a page of the log has come.
+// calls progress when a page of the log has come, and so does the processor, see Parked.
 func (r *run) retryDeadLetter(ctx context.Context, l *DeadLetter, progress func()) error {
 	retrier, ok := r.proc.(Retrier)
 	if !ok {
 		return errors.New("a pipeline of this kind cannot try a change again; change the item, or rewind the pipeline")
 	}
-	p := &Parked{Item: l.Item, At: l.Position, Target: l.Target}
+	p := &Parked{Item: l.Item, At: l.Position, Target: l.Target, Progress: func() { r.heartbeat(); progress() }}
 	p.Later = func(ctx context.Context, each func(*feed.Change) error) error {
-		return readLater(ctx, r.log, p, func() { r.heartbeat(); progress() }, each)
+		return readLater(ctx, r.log, p, p.Progress, each)
 	}
 	if err := r.findChange(ctx, l, p); err != nil {
 		return err

@@ -32,7 +32,8 @@ import (
 // While there is something to backfill, neither producer writes before the sink knows the
 // epoch of both. A term that has lost its lease while it held a page, or rows of the
 // feed, is refused before its successor writes: it would bring back a row that has gone
-// since, or one without its new columns.
+// since, or one without its new columns. So a backfill that is stopped is not done before the
+// sink knows the epoch: the page may be of the one before it.
 
 // Limits of a page.
 const (
@@ -48,12 +49,70 @@ type backfiller struct {
 	writer     Writer // nil while it is not open
 	at         feed.Position
 	unanswered *Batch // which the sink may have taken, or may take yet; nil if there is none
+	// Guarded by r.mu.
+	trouble *processors.Trouble // the writer cannot be opened
 }
 
 func newBackfiller(r *RowWriter) *backfiller {
 	f := &backfiller{r: r}
 	f.Backfiller = processors.NewBackfiller(r.p.cfg.Backfill, r.p.cfg.Source, f.page)
 	return f
+}
+
+// Run backfills what is left. It opens the writer first: where nothing is asked of the partition
+// page is not called, and the backfill is done at once.
+func (f *backfiller) Run(ctx context.Context) error {
+	pauses := processors.NewPauses()
+	for f.Left() {
+		err := f.begin(ctx)
+		if err == nil {
+			f.noteBegin(ctx, nil)
+			break
+		}
+		switch processors.FailureOf(ctx, err) {
+		case processors.Canceled:
+			return nil
+		case processors.Fenced:
+			processors.CountFenced(ctx, f.r.term.Resource)
+			return err
+		default:
+		}
+		f.noteBegin(ctx, err)
+		if err := pauses.Wait(ctx, err); err != nil {
+			return nil // ctx has ended
+		}
+	}
+	return f.Backfiller.Run(ctx)
+}
+
+// begin opens the writer.
+func (f *backfiller) begin(ctx context.Context) error {
+	if err := f.r.acquire(ctx); err != nil {
+		return err
+	}
+	defer f.r.release()
+	return f.openWriter(ctx)
+}
+
+// noteBegin shows in the state that the writer cannot be opened, until err is nil.
+func (f *backfiller) noteBegin(ctx context.Context, err error) {
+	f.r.mu.Lock()
+	was := f.trouble
+	if f.trouble = nil; err != nil {
+		f.trouble = f.r.term.Failed(ctx, was, "the backfill cannot begin now", fmt.Errorf("open the sink: %w", err))
+	}
+	f.r.mu.Unlock()
+	if err != nil || was != nil {
+		f.r.term.Changed("")
+	}
+}
+
+// State adds the backfill to s. The caller holds r.mu.
+func (f *backfiller) State(s *processors.State) {
+	f.Backfiller.State(s)
+	if s.Trouble == nil {
+		s.Trouble = f.trouble
+	}
 }
 
 // closeWriter frees the writer. The caller holds r.sem.
@@ -113,7 +172,6 @@ func (f *backfiller) page(ctx context.Context, next *processors.Backfill) error 
 		return f.r.endIfFatal(ctx, err)
 	}
 	g := newCoalescer(f.r.p)
-	g.backfilling = true
 	// A page of the store has up to 1,000 items and seldom as many bytes as a sink likes to
 	// write at once: several are coalesced, but the feed waits for the slot meanwhile.
 	for items := 0; items < backfillItemsMax && g.bytes < backfillBytesMax && !next.Done; {

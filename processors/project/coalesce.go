@@ -28,10 +28,6 @@ type coalescer struct {
 	slab          []rowState // of which those of items are cut
 	slabRows      int        // the rows that it had before any was cut
 	source        string     // of the row that was counted last
-
-	// backfilling says that the sink may have rows from before columns were added which are
-	// rejects with them.
-	backfilling bool
 }
 
 // itemState is what has become of one item's rows and rejects, in the order in
@@ -87,9 +83,12 @@ func (g *coalescer) addChange(ch *feed.Change) error {
 	rows, rejects := g.after.buildItem(ch.Key, ch.ID, ch.After)
 	// A row that was fine before a column was added may be a reject since: the body before
 	// the change makes the same reject now, so the difference does not say that the row
-	// goes, and yet the sink has it from then.
-	if g.backfilling && len(oldRejects)+len(rejects) > 0 {
+	// goes, and yet the sink has it from then. Also long after the column was added: the
+	// backfill that would have removed the row may have been stopped.
+	if len(oldRejects) > 0 {
 		g.dropRefused(ch.Key, ch.ID, before, rows)
+	}
+	if len(rejects) > 0 {
 		g.dropRefused(ch.Key, ch.ID, ch.After, rows)
 	}
 	g.diffRows(oldRows, rows)
@@ -114,7 +113,7 @@ func (g *coalescer) addItem(was *ItemToRepair, before, body []byte) {
 	}
 	rows, rejects := g.p.RowsOf(was.Key, was.ID, body)
 	// As in addChange: the sink may have, as rows, what is a reject now.
-	if g.backfilling && len(rejects) > 0 {
+	if len(rejects) > 0 {
 		g.dropRefused(was.Key, was.ID, body, rows)
 	}
 	for i := range rows {

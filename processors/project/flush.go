@@ -14,8 +14,8 @@ import (
 	"github.com/millrace/millrace/store"
 )
 
-// Run makes durable what a sink that buffers holds, when it is full or has held it for
-// FlushInterval, and backfills rows of items that are there, until ctx ends.
+// Run makes durable what a sink that buffers holds, when it is full, has held it for
+// FlushInterval, or a retry waits for it, and backfills rows of items that are there, until ctx ends.
 func (r *RowWriter) Run(ctx context.Context) error {
 	defer r.closeWriter()
 	// Runs before closeWriter: whoever waits for room holds the slot that it waits for.
@@ -72,6 +72,9 @@ func (r *RowWriter) flushDue() time.Duration {
 	defer r.mu.Unlock()
 	if len(r.buffered) == 0 {
 		return time.Hour
+	}
+	if r.recorded.Before(r.awaited) {
+		return 0
 	}
 	// The oldest batch bounds the wait. Behind a burst, a tenth of a second without a new
 	// batch ends it earlier.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"time"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/processors"
@@ -42,7 +43,6 @@ func (r *RowWriter) Retry(ctx context.Context, parked *processors.Parked) error 
 		return err
 	}
 	g := newCoalescer(r.p)
-	g.backfilling = backfilled
 	item, body := &ItemToRepair{ItemRef: ref}, bodyOf(&items[0])
 	if !backfilled && r.p.mayHaveKept(body) {
 		err = r.replay(ctx, g, item, parked, before)
@@ -60,7 +60,7 @@ func (r *RowWriter) Retry(ctx context.Context, parked *processors.Parked) error 
 	if g.empty() {
 		return nil
 	}
-	return r.endIfFatal(ctx, r.writeBetween(ctx, g))
+	return r.endIfFatal(ctx, r.writeBetween(ctx, g, parked.Progress))
 }
 
 // mayHaveKept says whether an item that is body now, nil for nothing, may have rows that stay
@@ -92,24 +92,33 @@ func (r *RowWriter) replay(ctx context.Context, g *coalescer, item *ItemToRepair
 	})
 }
 
-// writeBetween writes what was coalesced between two batches, under a position that no
-// change has: behind all that were processed or given up, in their last commit. There may be
-// others before it, of earlier terms.
-func (r *RowWriter) writeBetween(ctx context.Context, g *coalescer) error {
-	if err := r.acquire(ctx); err != nil {
+// writeBetween writes what was coalesced between two batches, and waits until it is durable.
+func (r *RowWriter) writeBetween(ctx context.Context, g *coalescer, progress func()) error {
+	upTo, err := r.takeBetween(ctx, g)
+	if err != nil {
 		return err
+	}
+	return r.awaitDurable(ctx, upTo, progress)
+}
+
+// takeBetween gives the sink what was coalesced, under a position that no change has: behind all
+// that were processed or given up, in their last commit. There may be others before it, of earlier
+// terms.
+func (r *RowWriter) takeBetween(ctx context.Context, g *coalescer) (upTo feed.Position, err error) {
+	if err := r.acquire(ctx); err != nil {
+		return upTo, err
 	}
 	defer r.release()
 	if err := r.openSink(ctx); err != nil {
-		return err
+		return upTo, err
 	}
 	r.mu.Lock()
-	upTo := maxPosition(maxPosition(r.after, r.processed), r.seen)
+	upTo = maxPosition(maxPosition(r.after, r.processed), r.seen)
 	r.mu.Unlock()
 	// In a walk the position behind the last item is that of the next one, which the sink
 	// would skip then.
 	if _, walked := upTo.Walked(); walked && !r.term.Saved().Position.Reached(upTo.LSN) {
-		return store.Refuse(store.StatusUnavailable, "the items that were there are still being read; try again when that is done")
+		return upTo, store.Refuse(store.StatusUnavailable, "the items that were there are still being read; try again when that is done")
 	}
 	// A retry of an earlier term may have used positions behind the last change already,
 	// and the sink would skip this one as known:
@@ -122,7 +131,7 @@ func (r *RowWriter) writeBetween(ctx context.Context, g *coalescer) error {
 		}
 	}
 	if upTo.Index == math.MaxUint32 {
-		return store.Refuse(store.StatusUnavailable, "no position is left behind %s; try again after the next change", upTo)
+		return upTo, store.Refuse(store.StatusUnavailable, "no position is left behind %s; try again after the next change", upTo)
 	}
 	upTo.Index++
 	r.retriedUpTo = upTo
@@ -130,11 +139,61 @@ func (r *RowWriter) writeBetween(ctx context.Context, g *coalescer) error {
 	w, err := r.sendBatch(ctx, b)
 	switch {
 	case err != nil:
-		return err
+		return upTo, err
 	case w.Skipped:
-		return store.Refuse(store.StatusUnavailable, "the sink is ahead of the checkpoint, up to which changes are read again; try again in a moment")
+		return upTo, store.Refuse(store.StatusUnavailable, "the sink is ahead of the checkpoint, up to which changes are read again; try again in a moment")
 	}
 	r.after = upTo
 	r.noteWritten(ctx, b, w, g.bytes)
-	return r.flush(ctx)
+	return upTo, nil
+}
+
+const (
+	// progressInterval is how often a retry that waits for a flush says so.
+	progressInterval = time.Second
+	// flushPatience is for how long it does so for one flush. The changes behind it wait, too.
+	flushPatience = 10 * time.Minute
+)
+
+// awaitDurable waits until the sink has recorded a position that it was given. Run makes it durable,
+// not this: a retry ends when it has waited for long, and with it would end a flush that is shared with
+// other partitions, and that no one after it would bring to its end either. The error is that of a
+// flush that failed meanwhile.
+func (r *RowWriter) awaitDurable(ctx context.Context, upTo feed.Position, progress func()) error {
+	r.mu.Lock()
+	r.awaited = upTo
+	r.mu.Unlock()
+	signal(r.holding)
+	ticker := time.NewTicker(progressInterval)
+	defer ticker.Stop()
+	began := time.Now()
+	for {
+		// As in awaitRoom: flushed is that of the flush that recorded is not of yet.
+		r.mu.Lock()
+		done, flushed := !r.recorded.Before(upTo), r.flushed
+		r.mu.Unlock()
+		if done {
+			return nil
+		}
+		select {
+		case <-ticker.C:
+			if time.Since(began) < flushPatience {
+				progress()
+			}
+			continue
+		case <-flushed:
+			began = time.Now()
+		case <-r.runEnded:
+			<-ctx.Done() // Run ends the term
+			return context.Cause(ctx)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		r.mu.Lock()
+		err := r.failure
+		r.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
 }

@@ -322,17 +322,26 @@ func (m *rowBuilder) refuse(element, column, reason string) {
 	}
 }
 
-// addRefusedKey keeps the key of the row at hand, if it has one.
+// addRefusedKey keeps the key of the row at hand, if it has one that the sink can hold.
 func (m *rowBuilder) addRefusedKey() {
-	key := make([]Value, len(m.t.Key))
-	for i, k := range m.t.Key {
+	values := make([]Value, len(m.t.columns))
+	for _, k := range m.t.Key {
 		var err error
 		c := &m.t.columns[k]
-		if key[i], m.scratch, err = c.typ.convert(m.eval(c), m.scratch); err != nil || key[i].IsNull() {
+		if values[k], m.scratch, err = c.typ.convert(m.eval(c), m.scratch); err != nil || values[k].IsNull() {
 			return
 		}
 	}
-	m.refusedKeys = append(m.refusedKeys, Row{Table: m.t.index, Key: key, Source: m.sourceName()})
+	r := Row{Table: m.t.index, Key: m.t.KeyOf(values), Values: values, Source: m.sourceName()}
+	// A row with a key that the sink cannot hold has never been there. Some sinks do not even take such
+	// a key of a row that goes, and the change would end in the dead letters.
+	if m.p.limiter != nil {
+		if _, reason := m.p.limiter.CannotHold(&m.p.schema, &r); reason != "" {
+			return
+		}
+	}
+	r.Values = nil
+	m.refusedKeys = append(m.refusedKeys, r)
 }
 
 // rowJSON returns what the columns came to, before they were converted.

@@ -55,6 +55,7 @@ type RowWriter struct {
 	flushed   chan struct{}   // closed, and made anew, when a flush by Run ends
 	failure   error           // of that flush
 	burst     bool            // the last flush was one because the sink was full
+	awaited   feed.Position   // up to which a retry waits for a flush, or has waited
 	counts    processors.Counts
 	rejected  []string
 	processed feed.Position // up to which changes have been processed
@@ -114,7 +115,6 @@ const writeBytesMax = 8 << 20
 // Process writes the rows that the batch has made, changed and removed.
 func (r *RowWriter) Process(ctx context.Context, b *processors.Batch) error {
 	g := newCoalescer(r.p)
-	g.backfilling = r.backfill.Left()
 	var upTo feed.Position
 	for at, change := range b.Changes() {
 		// Before the next change, so that what is written last ends with the batch.
@@ -122,9 +122,7 @@ func (r *RowWriter) Process(ctx context.Context, b *processors.Batch) error {
 			if err := r.writeBatch(ctx, g, upTo); err != nil {
 				return r.endIfFatal(ctx, err)
 			}
-			backfilling := g.backfilling
 			g = newCoalescer(r.p)
-			g.backfilling = backfilling
 		}
 		r.seen = maxPosition(r.seen, at)
 		if err := g.addChange(change); err != nil {

@@ -59,6 +59,7 @@ func (m *manifest) admit(s *project.Schema, t project.Term) (changed bool, err e
 //	none                1                      a new one, current
 //	1                   2, columns were added  that of 1, which 2 joins; 1 is refused from now on
 //	1                   2, a shadow            a new one beside it, until Swap
+//	1, shadow of 2      3, columns were added  that of 1, which 3 joins; the shadow is given up, and goes
 //	2                   1                      none: lost
 func (m *manifest) joinSet(s *project.Schema, p feed.Producer) (ts *tableSet, changed bool, err error) {
 	if m.Pipeline == "" {
@@ -86,6 +87,7 @@ func (m *manifest) joinSet(s *project.Schema, p feed.Producer) (ts *tableSet, ch
 		return ts, true, nil
 	}
 	current.Generations = append(current.Generations, s.Generation)
+	m.removeSetsBefore(current)
 	return current, true, nil
 }
 
@@ -175,6 +177,12 @@ func (m *manifest) swap(generation uint32) (changed bool, err error) {
 		return false, fmt.Errorf("parquet sink: generation %d of %s has not been opened", generation, m.Pipeline)
 	}
 	ts.Current = true
+	m.removeSetsBefore(ts)
+	return true, nil
+}
+
+// removeSetsBefore removes the table sets of generations before those of ts.
+func (m *manifest) removeSetsBefore(ts *tableSet) {
 	m.Sets = slices.DeleteFunc(m.Sets, func(other *tableSet) bool {
 		if other == ts || other.newestGeneration() > ts.newestGeneration() {
 			return false
@@ -184,5 +192,4 @@ func (m *manifest) swap(generation uint32) (changed bool, err error) {
 		}
 		return true
 	})
-	return true, nil
 }

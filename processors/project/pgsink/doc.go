@@ -15,7 +15,9 @@
 //	commit                      on disk when it returns
 //
 // So rows and position are durable together or not at all, whatever dies when. If
-// the answer to the commit is lost, the batch is written again and skipped.
+// the answer to the commit is lost, the batch is written again and skipped. A batch of which so
+// many rows are refused that one transaction would take too long is written by several, and the
+// last of them records the position.
 //
 // # Why a late worker is refused
 //
@@ -75,8 +77,8 @@
 //
 // # What is not promised
 //
-// Readers see the batches of one source partition in order, and each whole; between
-// partitions there is no order. What is added by hand to a table (indexes,
+// Readers see the batches of one source partition in order, and each whole, but for one that
+// takes several transactions; between partitions there is no order. What is added by hand to a table (indexes,
 // constraints, triggers) stays until a shadow generation is swapped in; rights that
 // were granted are carried over. The connection string comes from an environment
 // variable and is in no error.

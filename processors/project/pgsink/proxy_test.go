@@ -17,6 +17,7 @@ const answerMax = time.Second
 type proxy struct {
 	listener net.Listener
 	server   string
+	delay    time.Duration // of each message to the server; set before the first connection
 
 	mu    sync.Mutex
 	conns []net.Conn
@@ -110,6 +111,7 @@ func (p *proxy) toServer(client, server net.Conn, silent, answered chan struct{}
 		if err != nil {
 			return
 		}
+		time.Sleep(p.delay)
 		harm, after := p.next()
 		if harm != nil && after {
 			close(silent)

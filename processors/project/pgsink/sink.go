@@ -37,8 +37,11 @@ const (
 	// idleMax is after how long PostgreSQL ends the transaction of a worker that
 	// says nothing, so that its successor is not held up.
 	idleMax = 10 * time.Second
-	// writeMax bounds one Write.
+	// writeMax bounds one transaction of a Write.
 	writeMax = time.Minute
+	// stepwiseShare is the part of that, one in so many, after which a transaction that goes step by
+	// step begins no further step: the one that it is in may take as long again, and more.
+	stepwiseShare = 6
 	// statementRowsMax and statementBytesMax bound what one statement carries; what
 	// PostgreSQL keeps of it meanwhile is to fit into its work_mem.
 	statementRowsMax  = 2000
@@ -48,8 +51,9 @@ const (
 // Sink keeps the rows of a pipeline in PostgreSQL. It implements project.Sink,
 // Reader, Swapper, Limiter and Checker.
 type Sink struct {
-	cfg   Config
-	conns *conns
+	cfg      Config
+	conns    *conns
+	writeMax time.Duration // writeMax but in tests
 }
 
 // New returns a Sink. It connects when it is used first.
@@ -71,7 +75,7 @@ func New(cfg Config) (*Sink, error) {
 	case cfg.ConnectionsMax < 0:
 		return nil, fmt.Errorf("pgsink: %d connections; at least 1 is expected", cfg.ConnectionsMax)
 	}
-	return &Sink{cfg: cfg, conns: newConns(cfg)}, nil
+	return &Sink{cfg: cfg, conns: newConns(cfg), writeMax: writeMax}, nil
 }
 
 // Close closes all connections. Writers and readers that are at work end with an

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/millrace/millrace/processors/project"
 )
@@ -12,47 +13,74 @@ import (
 // not take, and where a row goes, the pending row that is next takes its place. Rejects that
 // are over go first, then the rows that are dropped, then come those that are put: nobody else
 // writes meanwhile, so no order of locks has to be kept.
+//
+// What it has no time for is left to another transaction, and the position to the last one:
+//
+//	(40, 50] with 9,000 rows that are refused   begin   3,000 of them              commit
+//	                                            begin   3,000 of them              commit
+//	                                            begin   3,000 of them, record 50   commit
+//
+// A term that ends in between writes all of them again, in batches with other ends perhaps. A
+// batch says how rows are, so those that are there already do no harm.
 func (t *transaction) writeStepwise(ctx context.Context, b *project.Batch) error {
 	// What is checked at the end of a transaction would not tell which row it was.
 	if _, err := simpleQuery(ctx, t.k, "set constraints all immediate"); err != nil {
 		return err
 	}
 	for i, p := range t.parts {
-		target := t.target(p)
-		if err := t.writePart(ctx, target, p, t.rejectsOver(i)); err != nil {
+		rest, err := t.writePart(ctx, t.target(p), p, t.rejectsOver(i))
+		if err != nil {
 			return err
+		}
+		if rest != nil {
+			t.left = append([]*tablePart{rest}, t.parts[i+1:]...)
+			return nil
 		}
 	}
 	_, err := runOne(ctx, t.k, &t.w.args, t.recordPosition(b))
 	return err
 }
 
-func (t *transaction) writePart(ctx context.Context, target *tableTarget, p *tablePart, over []id) error {
+// writePart returns what there was no time for, nil for nothing.
+func (t *transaction) writePart(ctx context.Context, target *tableTarget, p *tablePart, over []id) (rest *tablePart, err error) {
 	if len(over) > 0 {
 		if _, err := runOne(ctx, t.k, &t.w.args, removeRejects(target, over)); err != nil {
-			return err
+			return nil, err
 		}
 	}
+	dropped := 0
 	for _, rows := range bounded(p.drop) {
-		if err := t.dropAll(ctx, target, rows); err != nil {
-			return err
+		done, err := t.dropAll(ctx, target, rows)
+		if err != nil {
+			return nil, err
+		}
+		if dropped += done; done < len(rows) {
+			return &tablePart{table: p.table, drop: p.drop[dropped:], put: p.put, reject: p.reject}, nil
 		}
 	}
-	for _, rows := range statementsOf(p.put) {
-		if err := t.putAll(ctx, target, rows); err != nil {
-			return err
+	runs := statementsOf(p.put)
+	for i, rows := range runs {
+		done, err := t.putAll(ctx, target, rows)
+		if err != nil {
+			return nil, err
+		}
+		if done < len(rows) {
+			// Rows of one key stay in their order: they are in different runs.
+			left := slices.Concat(rows[done:], slices.Concat(runs[i+1:]...))
+			sortByKey(left)
+			return &tablePart{table: p.table, put: left, reject: p.reject}, nil
 		}
 	}
 	if len(p.reject) == 0 {
-		return nil
+		return nil, nil
 	}
-	_, err := runOne(ctx, t.k, &t.w.args, writeRejects(target, p.reject))
-	return err
+	_, err = runOne(ctx, t.k, &t.w.args, writeRejects(target, p.reject))
+	return nil, err
 }
 
 // putAll writes rows of different keys, but for those that PostgreSQL does not
-// take.
-func (t *transaction) putAll(ctx context.Context, target *tableTarget, rows []*project.Row) error {
+// take, and returns how many of them it had time for.
+func (t *transaction) putAll(ctx context.Context, target *tableTarget, rows []*project.Row) (done int, err error) {
 	try := func(rows []*project.Row) error {
 		done, err := runOne(ctx, t.k, &t.w.args, upsertRows(target, rows))
 		if err != nil || done.affected == int64(len(rows)) {
@@ -62,7 +90,7 @@ func (t *transaction) putAll(ctx context.Context, target *tableTarget, rows []*p
 	}
 	return t.isolateFaults(ctx, rows, try, func(r *project.Row, why error) error {
 		// What the row was before it must not stay.
-		if err := t.dropAll(ctx, target, []*project.Row{r}); err != nil {
+		if _, err := t.dropAll(ctx, target, []*project.Row{r}); err != nil {
 			return err
 		}
 		if !t.promoting {
@@ -73,17 +101,17 @@ func (t *transaction) putAll(ctx context.Context, target *tableTarget, rows []*p
 }
 
 // dropAll removes rows, but for those that PostgreSQL holds on to, and gives their
-// keys to the pending rows that are next.
-func (t *transaction) dropAll(ctx context.Context, target *tableTarget, rows []*project.Row) error {
+// keys to the pending rows that are next. It returns how many of them it had time for.
+func (t *transaction) dropAll(ctx context.Context, target *tableTarget, rows []*project.Row) (done int, err error) {
 	try := func(rows []*project.Row) error {
 		_, err := runOne(ctx, t.k, &t.w.args, dropRows(target, rows))
 		return err
 	}
-	err := t.isolateFaults(ctx, rows, try, func(r *project.Row, why error) error { return t.rejectRefused(ctx, target, r, why) })
-	if err != nil {
-		return err
+	done, err = t.isolateFaults(ctx, rows, try, func(r *project.Row, why error) error { return t.rejectRefused(ctx, target, r, why) })
+	if err != nil || done == 0 {
+		return done, err
 	}
-	return t.promote(ctx, target, rows)
+	return done, t.promote(ctx, target, rows[:done])
 }
 
 func (t *transaction) rejectRefused(ctx context.Context, target *tableTarget, r *project.Row, why error) error {
@@ -104,31 +132,50 @@ func (t *transaction) rejectRefused(ctx context.Context, target *tableTarget, r 
 //
 // One bad row among n costs about 2 log n statements. A savepoint for each row would cost
 // n, also where no row is bad.
-func (t *transaction) isolateFaults(ctx context.Context, rows []*project.Row, try func([]*project.Row) error, refuse func(*project.Row, error) error) error {
+//
+// It returns how many of the rows, from the first one on, it had time for.
+func (t *transaction) isolateFaults(
+	ctx context.Context, rows []*project.Row, try func([]*project.Row) error, refuse func(*project.Row, error) error,
+) (done int, err error) {
+	if t.timeIsUp() {
+		return 0, nil
+	}
 	const savepoint = "millrace"
 	if _, err := simpleQuery(ctx, t.k, "savepoint "+savepoint); err != nil {
-		return err
+		return 0, err
 	}
 	// An error ends a PostgreSQL transaction but for what was before a savepoint.
-	err := try(rows)
+	err = try(rows)
 	if err == nil {
+		t.stepped = true
 		_, err := simpleQuery(ctx, t.k, "release savepoint "+savepoint)
-		return err
+		return len(rows), err
 	}
 	if !rowFault(err) {
-		return err
+		return 0, err
 	}
 	if _, err := simpleQuery(ctx, t.k, "rollback to savepoint "+savepoint+"; release savepoint "+savepoint); err != nil {
-		return err
+		return 0, err
 	}
 	if len(rows) == 1 {
-		return refuse(rows[0], err)
+		t.stepped = true
+		t.whole++
+		defer func() { t.whole-- }()
+		return 1, refuse(rows[0], err)
 	}
 	half := len(rows) / 2
-	if err := t.isolateFaults(ctx, rows[:half], try, refuse); err != nil {
-		return err
+	if done, err = t.isolateFaults(ctx, rows[:half], try, refuse); err != nil || done < half {
+		return done, err
 	}
-	return t.isolateFaults(ctx, rows[half:], try, refuse)
+	more, err := t.isolateFaults(ctx, rows[half:], try, refuse)
+	return done + more, err
+}
+
+// timeIsUp says whether the rows that follow are left to another transaction. It is false before the
+// first of them, so that each transaction gets on, and within a step: a row that was refused
+// and is still there, or a key that is free while rows wait for it, must not be committed.
+func (t *transaction) timeIsUp() bool {
+	return t.stepped && t.whole == 0 && time.Now().After(t.until)
 }
 
 // promote gives each key of rows that has no row any more to the pending row with the
@@ -138,7 +185,11 @@ func (t *transaction) promote(ctx context.Context, target *tableTarget, rows []*
 	// putAll counts rows of the batch that wait or are refused; promoted ones are not of it.
 	outer := t.promoting
 	t.promoting = true
-	defer func() { t.promoting = outer }()
+	t.whole++
+	defer func() {
+		t.promoting = outer
+		t.whole--
+	}()
 	for {
 		free, err := runOne(ctx, t.k, &t.w.args, promotable(target, rows))
 		if err != nil || len(free.rows) == 0 {
@@ -150,7 +201,7 @@ func (t *transaction) promote(ctx context.Context, target *tableTarget, rows []*
 		}
 		sortByKey(next)
 		for _, rows := range statementsOf(next) {
-			if err := t.putAll(ctx, target, rows); err != nil {
+			if _, err := t.putAll(ctx, target, rows); err != nil {
 				return err
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -33,25 +34,51 @@ type writer struct {
 	closed bool
 }
 
-// Write writes b in one transaction with its position.
+// Write writes b in one transaction with its position; in several, of which the last has the
+// position, where so many rows are refused that one would take too long.
 func (w *writer) Write(ctx context.Context, b *project.Batch) (project.Written, error) {
 	if w.closed {
 		return project.Written{}, failure(ctx, "write", errClosed)
 	}
-	limited, cancel := context.WithTimeout(ctx, writeMax)
-	defer cancel()
 	parts, how := w.splitByTable(b), shared
 	if slices.ContainsFunc(parts, (*tablePart).movesKeys) {
 		how = stepwise
 	}
+	written := project.Written{}
+	for {
+		t, err := w.try(ctx, b, parts, how)
+		switch {
+		case err != nil:
+			return project.Written{Durable: w.at}, failure(ctx, "write "+strconv.Itoa(b.Len())+" rows of "+w.term.Producer.String(), err)
+		case t.skipped:
+			return project.Written{Durable: w.at, Skipped: true}, nil
+		}
+		written.Pending += t.pending
+		written.Refused = append(written.Refused, t.refused...)
+		if len(t.left) == 0 {
+			written.Durable = w.at
+			return written, nil
+		}
+		parts, how = t.left, stepwise
+		if w.term.Heartbeat != nil {
+			w.term.Heartbeat()
+		}
+	}
+}
+
+// try writes parts of b in one transaction, and returns the one that did. Only one that goes step by
+// step may leave some of them.
+func (w *writer) try(ctx context.Context, b *project.Batch, parts []*tablePart, how mode) (*transaction, error) {
+	limited, cancel := context.WithTimeout(ctx, w.s.writeMax)
+	defer cancel()
 	// Most batches are written at the first attempt, together with those of other
 	// writers. Each reason to try again asks for more: to be alone where another
 	// transaction was in the way, to go step by step where rows were.
 	for attempt := 1; ; attempt++ {
-		written, err := w.transact(limited, b, parts, how)
+		t, err := w.transact(limited, b, parts, how)
 		switch {
 		case err == nil:
-			return written, nil
+			return t, nil
 		case errors.Is(err, errStepwise), rowFault(err) && how != stepwise:
 			how = stepwise
 		case interrupted(err) && attempt < attemptsMax, lockBusy(err) && how == shared:
@@ -59,14 +86,14 @@ func (w *writer) Write(ctx context.Context, b *project.Batch) (project.Written, 
 		case tableMissing(err) && attempt == 1: // Swap may have renamed it
 			w.layout = nil
 		default:
-			return project.Written{Durable: w.at}, failure(ctx, "write "+strconv.Itoa(b.Len())+" rows of "+w.term.Producer.String(), err)
+			return nil, err
 		}
 	}
 }
 
 // Flush has nothing to make durable, and looks whether the term lasts.
 func (w *writer) Flush(ctx context.Context) (feed.Position, error) {
-	limited, cancel := context.WithTimeout(ctx, writeMax)
+	limited, cancel := context.WithTimeout(ctx, w.s.writeMax)
 	defer cancel()
 	at, err := w.flush(limited)
 	return at, failure(ctx, "flush "+w.term.Producer.String(), err)
@@ -110,19 +137,20 @@ const (
 	stepwise
 )
 
-// transact writes b in one transaction.
-func (w *writer) transact(ctx context.Context, b *project.Batch, parts []*tablePart, how mode) (project.Written, error) {
+// transact writes parts of b in one transaction.
+func (w *writer) transact(ctx context.Context, b *project.Batch, parts []*tablePart, how mode) (*transaction, error) {
 	k, err := w.s.conns.acquireForWriter(ctx)
 	if err != nil {
-		return project.Written{}, err
+		return nil, err
 	}
 	defer w.s.conns.releaseByWriter(ctx, k)
 	defer rollback(ctx, k)
 	t := &transaction{w: w, k: k, parts: parts}
-	skip, err := t.beginBatch(ctx, b, how)
-	if err != nil || skip {
-		return project.Written{Durable: w.at, Skipped: skip}, err
+	if t.skipped, err = t.beginBatch(ctx, b, how); err != nil || t.skipped {
+		return t, err
 	}
+	// Behind the wait for the locks, which others may hold for long.
+	t.until = time.Now().Add(w.s.writeMax / stepwiseShare)
 	if how == stepwise {
 		err = t.writeStepwise(ctx, b)
 	} else {
@@ -132,10 +160,12 @@ func (w *writer) transact(ctx context.Context, b *project.Batch, parts []*tableP
 		err = commit(ctx, k)
 	}
 	if err != nil {
-		return project.Written{}, err
+		return nil, err
 	}
-	w.at = b.UpTo
-	return project.Written{Durable: w.at, Pending: t.pending, Refused: t.refused}, nil
+	if len(t.left) == 0 {
+		w.at = b.UpTo
+	}
+	return t, nil
 }
 
 // transaction is one attempt to write a batch.
@@ -146,8 +176,15 @@ type transaction struct {
 	present   []presentRejects // of the tables of parts
 	promoting bool             // what is written was a pending row, not one of the batch
 
+	// How far it goes step by step.
+	until   time.Time // when it leaves the rest to another one
+	stepped bool      // it has got on, by one row at least
+	whole   int       // what it is in the middle of, and must not leave
+
+	skipped bool             // the batch was written before
 	pending int              // rows of the batch that wait for a key
 	refused []project.Reject // rows of the batch that PostgreSQL did not take
+	left    []*tablePart     // what it had no time for
 }
 
 // presentRejects says what there is among the rejects of a table. Where there is nothing,
