@@ -232,15 +232,21 @@ func TestApplyProjection(t *testing.T) {
 		t.Errorf("another type: %+v", rec)
 	}
 
+	// From now on it would go on with the rows that readers see, which are those of the first.
+	now := strings.NewReplacer("SINK", sink, "COLUMNS", strings.Replace(more, "double", "int64", 1), `where: type = "order"`, `where: type = "order" AND total > 0`)
+	if got := s.refused(t, decode(t, now.Replace(orderRows)), registry.ApplyOptions{FromNow: true}); !strings.Contains(got, "the rows that are there do not fit") {
+		t.Error(got)
+	}
+
 	// A third generation, before the second has taken its place, follows the first.
 	s.apply(t, rows(t, sink, columns), registry.ApplyOptions{Backfill: true})
 	if rec := s.record(t, "order-rows"); rec.Generation != 3 || !rec.Shadow || rec.Former == nil || rec.Former.Generation != 1 {
 		t.Errorf("a third generation: %+v", rec)
 	}
 
-	// Another place has nothing whose place could be taken.
+	// Another place has nothing that goes on meanwhile. It may have rows of an earlier generation.
 	s.apply(t, rows(t, "{parquet: {path: ./b}}", columns), registry.ApplyOptions{Backfill: true})
-	if rec := s.record(t, "order-rows"); rec.Generation != 4 || rec.Shadow || rec.Former != nil {
+	if rec := s.record(t, "order-rows"); rec.Generation != 4 || !rec.Shadow || rec.Former != nil {
 		t.Errorf("another sink: %+v", rec)
 	}
 }

@@ -106,7 +106,8 @@ func (m *instance) task(resource processors.Resource) processors.Task {
 	_, heads := m.record.Goals(resource)
 	var walk *processors.Walk
 	if w := m.record.WalkOf(resource); w != nil {
-		walk = &processors.Walk{Container: m.source, Snapshot: w.Snapshot, LSN: w.LSN, Items: w.Items}
+		source := m.source.Info()
+		walk = &processors.Walk{Container: m.source, Snapshot: w.Snapshot, LSN: w.LSN, Items: w.Items, ByHand: m.record.ByHand(&source)}
 	}
 	return processors.Task{
 		Walk: walk, Resource: resource, Processor: m.Processor(resource), Start: m.record.Begin(resource), BackfillTo: feed.LSN(heads),

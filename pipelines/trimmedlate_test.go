@@ -330,6 +330,50 @@ func TestAPipelineWhoseSnapshotIsGoneBeginsAnew(t *testing.T) {
 	}
 }
 
+// TestI6_ACutOffProjectionKeepsTheRowsOfWhatHasExpired: it began with items, without the rows of what had expired before, as
+// somebody had agreed to. Those that it has kept since are no part of that, so it waits for an operator.
+func TestI6_ACutOffProjectionKeepsTheRowsOfWhatHasExpired(t *testing.T) {
+	t.Parallel()
+	n := newTrimmedNode(t)
+	n.apply(t, decode(t, expiringContainers))
+	for i := range 20 {
+		n.put(t, "event", event("stays", "stays", i, 0))
+	}
+	n.trim(t, "event")
+	sink := "{parquet: {path: " + t.TempDir() + ", commitInterval: 100ms}}"
+	n.apply(t, decode(t, strings.Replace(keepingPipeline, "SINK", sink, 1)), registry.ApplyOptions{DiscardExpired: true})
+	if _, err := n.registry.Pause(t.Context(), "default", "archive"); err != nil {
+		t.Fatal(err)
+	}
+	pins := n.pinsOf(t, "event")
+	if len(pins) != 1 {
+		t.Fatalf("pinned: %q", pins)
+	}
+	c := n.container(t, "event")
+	if _, err := c.PinSnapshot(t.Context(), c.Partitions()[0], store.PinSnapshot{Holder: pins[0], Release: true}); err != nil {
+		t.Fatal(err)
+	}
+	n.work(t, n.client, compile.SinkLimits{})
+	if _, err := n.registry.Resume(t.Context(), "default", "archive"); err != nil {
+		t.Fatal(err)
+	}
+	poll.Until(t, func() error {
+		s, err := n.monitor.Read(t.Context())
+		if err != nil {
+			return err
+		}
+		p := &s.Pipelines[0]
+		return poll.Unless(strings.Contains(p.Reason, "--discard-expired"), fmt.Sprintf("generation %d, %s: %s", p.Generation, p.State, p.Reason))
+	})
+	if rec := n.record(t, "archive"); rec.Generation != 1 {
+		t.Errorf("it began anew: %+v", rec)
+	}
+	if rec, err := n.registry.Rewind(t.Context(), "default", "archive", registry.RewindTo{DiscardExpired: true}, leases.DefaultBucket); err != nil || rec.Generation != 2 {
+		t.Fatalf("rewound: %+v, %v", rec, err)
+	}
+	n.awaitInForce(t, "archive", 2)
+}
+
 // delete removes an item.
 func (n *node) delete(t testing.TB, container, key, id string) {
 	t.Helper()

@@ -22,6 +22,9 @@ type Walk struct {
 	Snapshot string
 	LSN      feed.LSN
 	Items    uint64
+	// ByHand is what an operator has to do where the items cannot be read any more; "" if the generation begins
+	// anew by itself.
+	ByHand string
 }
 
 // PinHolder is the name under which the snapshot of a reader's walk is pinned.
@@ -43,8 +46,12 @@ type WalkError struct {
 
 // Error tells the way out first: a checkpoint keeps the beginning of a long text.
 func (e *WalkError) Error() string {
-	return fmt.Sprintf("the items with which generation %d begins cannot be read any more; it begins anew by itself, or with millrace rewind --to beginning: LSN %s of %s: %v",
-		e.Resource.Generation, e.Walk.LSN, e.Resource.Partition, e.Cause)
+	next := e.Walk.ByHand
+	if next == "" {
+		next = "it begins anew by itself, or with millrace rewind --to beginning"
+	}
+	return fmt.Sprintf("the items with which generation %d begins cannot be read any more; %s: LSN %s of %s: %v",
+		e.Resource.Generation, next, e.Walk.LSN, e.Resource.Partition, e.Cause)
 }
 
 func (e *WalkError) Unwrap() error { return e.Cause }

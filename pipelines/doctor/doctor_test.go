@@ -3,6 +3,7 @@ package doctor_test
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -507,5 +508,28 @@ func TestDoctor_SaysWhatCannotBeTrimmed(t *testing.T) {
 		return strings.Contains(f.Problem, "_2, which has LSN 1 to 1 of it")
 	}) {
 		t.Errorf("%+v", report)
+	}
+}
+
+// TestFix_LeavesWhatANewerReleaseHasWritten: it cannot be read here, and what it was before is no repair of it.
+func TestFix_LeavesWhatANewerReleaseHasWritten(t *testing.T) {
+	t.Parallel()
+	w := newWard(t)
+	w.apply()
+	kv, key := w.bucket(registry.Bucket), "pipeline.default.names"
+	entry, err := kv.Get(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	newer := regexp.MustCompile(`"expressions":\d+`).ReplaceAllString(string(entry.Value()), `"expressions":99`)
+	if newer == string(entry.Value()) {
+		t.Fatalf("the record is %s", newer)
+	}
+	w.put(registry.Bucket, key, newer)
+	if r, err := w.doctor.Fix(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "newer") {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if is, err := kv.Get(t.Context(), key); err != nil || string(is.Value()) != newer {
+		t.Errorf("the record is %s, %v", is.Value(), err)
 	}
 }

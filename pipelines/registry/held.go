@@ -94,7 +94,9 @@ func (r *Record) ByHand(source *store.ContainerInfo) string {
 	switch {
 	case r.Spec.Kind() == spec.AggregateKind:
 		return ""
-	case len(r.Walks) == 0 && r.keepsExpired(source):
+	// Who let a rebuild begin with items agreed to what it lacks of the rows before it, not to lose those of its own
+	// that it has kept since. Of one that is being built nobody has read any.
+	case r.keepsExpired(source) && !r.unread():
 		return command + " --discard-expired, after which the rows of items that have expired are gone"
 	case r.beganWhole(source), len(r.Walks) > 0, r.Backfills > 0 && r.BackfillScope == BackfillScope{}:
 		return ""
@@ -103,6 +105,9 @@ func (r *Record) ByHand(source *store.ContainerInfo) string {
 	// from before belong to it.
 	return command + ", which brings all items that are there, or --to now, which leaves out what changed meanwhile"
 }
+
+// unread says whether a generation began with items, and is built where nobody reads.
+func (r *Record) unread() bool { return len(r.Walks) > 0 && r.Shadow }
 
 // beganWhole says whether a generation, or the rows among which it goes on, is about all that the logs of its source
 // ever held.
@@ -126,7 +131,7 @@ func (r *Registry) BeginAnew(ctx context.Context, rec *Record, b *Bound, bucket 
 	if err != nil || fresh.ID != rec.ID || fresh.Generation != rec.Generation || fresh.Rewinds != rec.Rewinds {
 		return fresh, false, err // somebody has begun it anew already
 	}
-	next, err := r.Rewind(ctx, rec.Database, rec.Name, RewindTo{DiscardExpired: len(rec.Walks) > 0}, bucket)
+	next, err := r.Rewind(ctx, rec.Database, rec.Name, RewindTo{DiscardExpired: rec.unread()}, bucket)
 	return next, err == nil, err
 }
 

@@ -171,12 +171,13 @@ func (r *Record) version() int {
 
 // newerRecordError says that a later release wrote a record.
 type newerRecordError struct {
-	key     string
-	version int
+	key          string
+	what         string // is newer
+	number, upTo int
 }
 
 func (e *newerRecordError) Error() string {
-	return fmt.Sprintf("pipeline record %s has version %d; this release knows up to %d: was it written by a newer one?", e.key, e.version, recordVersion)
+	return fmt.Sprintf("pipeline record %s has %s %d; this release knows up to %d: was it written by a newer one?", e.key, e.what, e.number, e.upTo)
 }
 
 // decodeRecord reads a record of the registry. The error is *store.DamageError if it
@@ -197,7 +198,7 @@ func readRecord(key string, data []byte, revision uint64) (Record, error) {
 		return Record{}, err
 	}
 	if of.Version > recordVersion {
-		return Record{}, &newerRecordError{key, of.Version}
+		return Record{}, &newerRecordError{key, "version", of.Version, recordVersion}
 	}
 	var w recordJSON
 	if err := json.Unmarshal(data, &w); err != nil {
@@ -207,7 +208,7 @@ func readRecord(key string, data []byte, revision uint64) (Record, error) {
 		return Record{}, fmt.Errorf("it is that of %q/%q, version %d", w.Database, w.Name, of.Version)
 	}
 	if w.Expressions > query.MeaningNow {
-		return Record{}, fmt.Errorf("pipeline record %s has expressions of the meaning %d; this release knows up to %d: was it written by a newer one?", key, w.Expressions, query.MeaningNow)
+		return Record{}, &newerRecordError{key, "expressions of the meaning", int(w.Expressions), int(query.MeaningNow)}
 	}
 	r := Record(w.plainRecord)
 	r.Revision = revision

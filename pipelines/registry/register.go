@@ -175,12 +175,13 @@ func (next *Record) succeed(r *Record, opts *ApplyOptions) {
 	if r.Former != nil {
 		was = r.Former.Spec.Project // r's own rows were never read
 	}
-	if project == nil || was == nil || opts.FromNow || !project.SameSink(was) || project.Sink.Container != nil {
+	if project == nil || was == nil || opts.FromNow || project.Sink.Container != nil {
 		return // there is nothing to take the place of, or no room beside it
 	}
+	// In another place too: an earlier generation may have left rows there, which this one would go on with.
 	next.Shadow = true
 	switch {
-	case r.Source != next.Source: // nothing to read for the former one
+	case r.Source != next.Source, !project.SameSink(was): // nothing to read for the former one
 	case r.Former != nil:
 		next.Former = r.Former
 	case !r.Shadow:
