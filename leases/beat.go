@@ -50,8 +50,8 @@ func (b *beat) announce(ctx context.Context) error {
 		if ctx.Err() != nil || !errors.Is(err, errMismatch) {
 			return err
 		}
-		// The stored revision was not the one that was read: a reply was lost, a replica lags,
-		// or another process announces itself under this node. Read it again.
+		// The stored revision was not the one that was read: a reply was lost, or another
+		// process announces itself under this node. Read it again.
 		pause.wait(ctx)
 	}
 }
@@ -168,30 +168,30 @@ func (b *beat) beatOnce(ctx context.Context) error {
 	if !errors.Is(err, errMismatch) {
 		return err
 	}
-	known := b.revision
 	// The record has another revision than the one that was written last. Who wrote it?
 	//
-	//	an older one comes back      a replica lags: try again later
-	//	another incarnation's        this process is superseded
-	//	our own                      a reply was lost: go on from its revision
-	//	none                         somebody deleted it: write it again
+	//	another incarnation          this process is superseded
+	//	this one                     a reply was lost: go on from its revision
+	//	nobody, there is none        somebody deleted it: write it again
+	//
+	// A revision below the last that was stored is from before that, whoever wrote it: the
+	// bucket went back, or a leader answers that was succeeded. The write that goes on from it is
+	// refused in the second case, so it can be tried in both. The last stored revision is
+	// compared, not the one that was read last, which may be such a lower one already.
+	last, _ := b.lastStored()
 	rec, err := b.read(ctx)
 	if err != nil {
 		return err
 	}
-	if rec != nil && b.revision <= known {
-		stale := b.revision
-		b.revision = known
-		return fmt.Errorf("read %s: revision %d is not the last", b.key, stale)
-	}
-	if rec != nil && rec.Incarnation != b.m.incarnation {
+	if rec != nil && b.revision > last && rec.Incarnation != b.m.incarnation {
 		return fmt.Errorf("%w: node %s is now %s", ErrSuperseded, rec.Node, rec.holder())
 	}
 	return b.put(ctx)
 }
 
 // leave tells the group that the process has ended. The record of a locked node stays for its
-// next incarnation; any other is deleted, because no process will have that node name again.
+// next incarnation, see removeDeadMember; any other is deleted, because no process will have that
+// node name again.
 func (b *beat) leave(ctx context.Context) error {
 	b.mu.Lock()
 	b.rec.Left, b.rec.Closed = true, true

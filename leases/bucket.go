@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/leases/bucket"
 )
 
 // Errors of a bucketStore that callers distinguish. After any other error of Put or Delete the
@@ -34,8 +36,9 @@ type update struct {
 
 // bucketStore is the key-value store that leases need. Tests have one that fails and lags.
 type bucketStore interface {
-	// Get returns the state of key, errNotFound if it never existed; a deleted
-	// key may be returned as such. It may lag behind writes.
+	// Get returns the last acknowledged state of key, errNotFound if it never existed; a
+	// deleted key may be returned as such. While the leader of the bucket changes, its
+	// answer may be an earlier state.
 	Get(ctx context.Context, key string) (entry, error)
 
 	// Put writes value if key's revision is last; 0 means that it does not exist
@@ -68,7 +71,10 @@ func (e *entry) lease() (Lease, error) {
 }
 
 // natsBucket is a bucketStore on a JetStream key-value bucket.
-type natsBucket struct{ kv jetstream.KeyValue }
+type natsBucket struct {
+	js jetstream.JetStream
+	kv jetstream.KeyValue
+}
 
 // markerTTL is how long the bucket keeps the marker of a deleted key.
 const markerTTL = 10 * time.Minute
@@ -78,7 +84,7 @@ func lookupBucket(ctx context.Context, js jetstream.JetStream, name string) (buc
 	if err != nil {
 		return nil, fmt.Errorf("open lease bucket %s: %w", name, err)
 	}
-	return &natsBucket{kv: kv}, nil
+	return &natsBucket{js: js, kv: kv}, nil
 }
 
 // openBucket opens the bucket and creates it if it is missing.
@@ -102,11 +108,14 @@ func openBucket(ctx context.Context, js jetstream.JetStream, name string, replic
 	if err != nil {
 		return nil, fmt.Errorf("create lease bucket %s: %w", name, err)
 	}
-	return &natsBucket{kv: kv}, nil
+	return &natsBucket{js: js, kv: kv}, nil
 }
 
+// Get asks the leader. A replica that lags does not know a key that was written a moment ago,
+// and who believed it would lose a lease that nobody has taken; nor does it tell whether a
+// revision that is lower than a known one is merely an earlier one.
 func (b *natsBucket) Get(ctx context.Context, key string) (entry, error) {
-	e, err := b.kv.Get(ctx, key)
+	e, err := bucket.Newest(ctx, b.js, b.kv, key)
 	switch {
 	case errors.Is(err, jetstream.ErrKeyNotFound): // ErrKeyDeleted too
 		return entry{}, errNotFound

@@ -51,8 +51,8 @@
 //
 // # What it promises
 //
-// At most one process finds [Held.Valid] true for a resource, as long as clocks
-// run at rates that differ by less than a seventh. A holder trusts its lease
+// At most one process finds [Held.Valid] true for a resource, as long as the bucket keeps what
+// it acknowledged and clocks run at rates that differ by less than a seventh. A holder trusts its lease
 // until TTL less a margin of a seventh has passed since it began its last
 // successful renewal; an observer takes it no earlier than TTL after it saw that
 // renewal, each on its own clock, which counts the time that the machine was
@@ -107,6 +107,9 @@
 //   - The watch lags: a write that is based on an old view is refused by its revision. The
 //     watch is silent: the process does not see its own record change, and opens a new
 //     watch.
+//   - A replica lags: what is stored is asked of the leader.
+//   - The bucket goes back to an earlier state: leases are lost that were written in the lost
+//     part, and taken anew after a lifetime, see below.
 //   - An observer starts late: it counts TTL from when it first saw a record.
 //   - This process is late: its leases are in doubt until a renewal decides.
 //   - Work fails: its lease is released with the error, this process declines the resource
@@ -117,6 +120,36 @@
 //     process): the earlier Manager stops with [ErrSuperseded].
 //   - A member does not take the free leases that it should take: others take them, and it
 //     gets none for a while.
+//
+// # When the bucket goes back
+//
+// A stream that is restored from an earlier state, or that loses its last acknowledged writes
+// with the machines that had them in memory only, may show a lease free that is held:
+//
+//	revision  1 ... 980             ... 990              ... 998
+//	             a lease is freed       P takes it           P renews it
+//	then      1 ... 980 ... 985        the bucket went back: the lease is free
+//
+// P's next write is refused, since the revision that it is conditional on is not there. The leader
+// says a lower one, twice, and P's lease counts as lost, even where the record is still P's: another
+// may have taken it in the lost part. Where P cannot reach the bucket, P's trust ends a
+// lifetime less a margin after 998, by P's clock.
+//
+// Any process notices when its own beat is stored with a lower revision than before, or when a
+// new watch shows less than it knows and the leader confirms that. It then makes its watch anew,
+// because a watch stays silent below the last revision that it delivered; forgets its view, but
+// keeps the greatest epochs, so that epochs grow; and takes nothing for a lifetime. All of the
+// lost part was written before it noticed, so when it takes a lease again the trust in every
+// renewal of that part has ended. Before it notices it can only take a lease by a write that is
+// conditional on the revision that it knows. If it knows one of the lost part, that write is refused.
+// So of the processes that saw the lost writes, at most one finds Valid true.
+//
+// A process that did not see them, because it started afterwards or was cut off, cannot know. It
+// may take a lease that is shown free while its holder trusts it, for up to a lifetime less the
+// margin after the holder's last renewal, and in the holder's epoch. Nor can a holder that was
+// stopped all the while tell its own write from a later one that happens to have the same
+// revision. There only the target's own condition tells the writers apart, such as the position
+// in a log behind which each of them appends.
 //
 // All exported functions and methods are safe for concurrent use.
 //

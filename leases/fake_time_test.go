@@ -35,6 +35,7 @@ type fakeClient struct {
 	lose  int           // replies of the next puts that are lost
 	delay time.Duration // by which puts arrive late, unless down
 	mute  bool          // watches deliver nothing, now or later
+	late  *fakeState    // what new watches deliver at first, as from a replica that lags
 	put   func(key string)
 }
 
@@ -138,7 +139,9 @@ func (s *fakeServer) store(key string, value []byte, last uint64) (uint64, error
 	e := entry{Key: key, Value: value, Revision: s.revision, Created: time.Now(), Deleted: value == nil}
 	s.keys[key] = e
 	for w := range s.watches {
-		w.offer(update{entry: e})
+		if w.misses == "" || !strings.HasPrefix(key, w.misses) {
+			w.offer(update{entry: e})
+		}
 	}
 	return s.revision, nil
 }
@@ -154,13 +157,19 @@ func (c *fakeClient) Delete(ctx context.Context, key string, last uint64) error 
 // fakeWatch is one watch; queue is guarded by the server's mutex.
 type fakeWatch struct {
 	client   *fakeClient
-	dead     bool // delivers nothing any more, and does not say so
+	dead     bool   // delivers nothing any more, and does not say so
+	broken   bool   // ends, and says so
+	misses   string // changes of keys that begin so are not delivered
+	from     uint64 // changes up to this revision are not delivered
 	patterns []string
 	queue    []update
 	wake     chan struct{}
 }
 
 func (w *fakeWatch) offer(u update) {
+	if u.Revision <= w.from {
+		return
+	}
 	if slices.ContainsFunc(w.patterns, func(p string) bool {
 		return strings.HasPrefix(u.Key, strings.TrimSuffix(p, ">"))
 	}) {
@@ -181,11 +190,23 @@ func (c *fakeClient) Watch(ctx context.Context, patterns ...string) (<-chan upda
 		return nil, err
 	}
 	w := &fakeWatch{client: c, patterns: patterns, wake: make(chan struct{}, 1)}
+	c.mu.Lock()
+	late := c.late
+	c.mu.Unlock()
 	c.fakeServer.mu.Lock()
-	for _, key := range slices.Sorted(maps.Keys(c.keys)) {
-		w.offer(update{entry: c.keys[key]})
+	first := c.keys
+	if late != nil {
+		first = late.keys
+	}
+	for _, key := range slices.Sorted(maps.Keys(first)) {
+		w.offer(update{entry: first[key]})
 	}
 	w.queue = append(w.queue, update{Ready: true})
+	for _, key := range slices.Sorted(maps.Keys(c.keys)) {
+		if late != nil && c.keys[key].Revision > late.revision {
+			w.offer(update{entry: c.keys[key]})
+		}
+	}
 	w.notify()
 	c.watches[w] = true
 	c.fakeServer.mu.Unlock()
@@ -206,6 +227,10 @@ func (c *fakeClient) Watch(ctx context.Context, patterns ...string) (<-chan upda
 			sleep(ctx, latency)
 			for !c.isMute() {
 				c.fakeServer.mu.Lock()
+				if w.broken {
+					c.fakeServer.mu.Unlock()
+					return
+				}
 				if len(w.queue) == 0 || w.dead {
 					c.fakeServer.mu.Unlock()
 					break
@@ -231,6 +256,50 @@ func (c *fakeClient) deafen() {
 	for w := range c.watches {
 		w.dead = w.dead || w.client == c
 	}
+}
+
+// miss lets the client's present watches miss the changes of keys that begin with prefix, or no more if it is empty.
+func (c *fakeClient) miss(prefix string) {
+	c.fakeServer.mu.Lock()
+	defer c.fakeServer.mu.Unlock()
+	for w := range c.watches {
+		if w.client == c {
+			w.misses = prefix
+		}
+	}
+}
+
+// breakWatches ends the client's present watches, which notices.
+func (c *fakeClient) breakWatches() {
+	c.fakeServer.mu.Lock()
+	defer c.fakeServer.mu.Unlock()
+	for w := range c.watches {
+		w.broken = w.broken || w.client == c
+		w.notify()
+	}
+}
+
+// fakeState is what a fakeServer had at some moment.
+type fakeState struct {
+	revision uint64
+	keys     map[string]entry
+}
+
+func (s *fakeServer) state() *fakeState {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &fakeState{revision: s.revision, keys: maps.Clone(s.keys)}
+}
+
+// goBack makes then, an earlier state, the present one. As with JetStream the watches that there are go on behind the
+// last revision that they know.
+func (s *fakeServer) goBack(then *fakeState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for w := range s.watches {
+		w.from = max(w.from, s.revision)
+	}
+	s.revision, s.keys = then.revision, maps.Clone(then.keys)
 }
 
 var errNoLease = errors.New("no such lease")

@@ -32,12 +32,17 @@ type loop struct {
 	pauses   map[string]pausedFor     // resources that this process does not take for now
 	vacant   map[string]vacancy       // wanted resources that are free
 	slow     map[string]time.Duration // nodes that did not take a free lease, and until when they get none
+	refused  map[string]refusal       // resources whose taking was refused since the watch was made
 	digest   uint64
 
 	dirty          bool          // a round is due
 	balance        time.Duration // when leases are next given up
 	beatSeen       time.Duration // when the watch last showed this process's own beat, or was made
 	reachableSince time.Duration // since when the bucket takes this process's beats
+	beatRevision   uint64        // of the last beat of this process that is known to be stored
+	asking         int           // questions to the leader whether the bucket went back
+	askingUntil    time.Duration // until when nothing is taken while the answer is waited for
+	quietUntil     time.Duration // until when nothing is taken, because the bucket went back
 	draining       bool
 }
 
@@ -68,7 +73,8 @@ type (
 	takeEnded    struct {
 		resource string
 		how      string
-		held     *Held // nil: not taken
+		revision uint64 // that the view had
+		held     *Held  // nil: not taken
 		err      error
 	}
 	workEnded struct {
@@ -79,6 +85,7 @@ type (
 		attempts int
 	}
 	superseded struct{ err error }
+	backAsked  struct{ back bool } // whether the bucket went back
 )
 
 func newLoop(m *Manager, work Work) *loop {
@@ -87,7 +94,7 @@ func newLoop(m *Manager, work Work) *loop {
 		events: make(chan any, eventsMax), rewatch: make(chan struct{}, 1),
 		view: newView(m.cfg.Group), local: make(map[string]*local),
 		pauses: make(map[string]pausedFor), slow: make(map[string]time.Duration),
-		vacant: make(map[string]vacancy),
+		vacant: make(map[string]vacancy), refused: make(map[string]refusal),
 	}
 }
 
@@ -221,8 +228,15 @@ func (l *loop) handle(runCtx context.Context, event any) {
 	switch e := event.(type) {
 	case watchStarted:
 		l.snapshot, l.beatSeen = newView(l.cfg.Group), l.clock()
+		clear(l.refused)
 	case update:
-		l.applyUpdate(e)
+		l.applyUpdate(runCtx, e)
+	case backAsked:
+		l.asking--
+		l.dirty = true
+		if e.back {
+			l.wentBack(l.clock())
+		}
 	case takeEnded:
 		l.takeEnded(runCtx, e)
 	case workEnded:
@@ -235,9 +249,10 @@ func (l *loop) handle(runCtx context.Context, event any) {
 // applyUpdate applies what the watch delivered. While a watch delivers its first entries they
 // go to a snapshot of their own, which replaces the view when it is whole: so records that
 // were deleted while no watch was open do not stay in the view.
-func (l *loop) applyUpdate(u update) {
+func (l *loop) applyUpdate(runCtx context.Context, u update) {
 	now := l.clock()
 	if u.Ready {
+		l.askIfBack(runCtx)
 		l.view.replace(l.snapshot, l.cfg.Node, now)
 		l.snapshot, l.dirty = nil, true
 		for resource := range l.local {
@@ -329,6 +344,7 @@ func (l *loop) doDue(runCtx context.Context) {
 	}
 	l.publish()
 	l.watchdog(now)
+	l.checkBeatRevision(now)
 }
 
 // canJudge reports whether this process has reached the bucket for long enough that the
@@ -367,12 +383,22 @@ func (l *loop) declined() []string {
 	return slices.Compact(declined)
 }
 
-// removeDeadMember deletes the record of one member that is gone and will not come back under
-// its name: its node is not locked, and it has been silent for ten lifetimes. One at a
-// time, since nothing waits for it.
+// lockedKept is how long the record of a locked node stays that is silent.
+const lockedKept = 24 * time.Hour
+
+// removeDeadMember deletes the record of one member that has been silent for ten lifetimes. That
+// of a locked node stays for lockedKept, so that operators see which node is missing; then it goes
+// too, because a directory may have been lost with its machine. Whoever lives all the same writes
+// its record anew. One at a time, since nothing waits for it.
 func (l *loop) removeDeadMember(runCtx context.Context, now time.Duration) {
+	own := l.view.members[l.cfg.Node]
 	for node, m := range l.view.members {
-		if m.rec == nil || m.rec.Locked || now-m.since < 10*m.rec.ttl() {
+		if m.rec == nil || now-m.since < 10*m.rec.ttl() {
+			continue
+		}
+		// By the server's dates, because processes that start anew each day see nobody silent for a
+		// day. A wrong date removes a record too early, which costs its node one more write.
+		if m.rec.Locked && (own == nil || own.created.Sub(m.created) < lockedKept) {
 			continue
 		}
 		delete(l.view.members, node)

@@ -76,8 +76,8 @@ func Processes(ctx context.Context, js jetstream.JetStream, name string) ([]Proc
 	})
 }
 
-// Known is Processes with those that have ended and are still in the bucket: of a node with a directory the
-// record stays, of others until it was silent for ten lifetimes.
+// Known is Processes with those that have ended and are still in the bucket: the record of a node with a
+// directory stays for a day, that of another until it was silent for ten lifetimes.
 func Known(ctx context.Context, js jetstream.JetStream, name string) ([]Process, error) {
 	return processes(ctx, js, name, func(*memberRecord, time.Duration) bool { return true })
 }

@@ -166,10 +166,10 @@ func (l *loop) patience(live map[string]*memberRecord, holder, resource string) 
 }
 
 // startTaking begins to take a lease, unless this process is taking, holding or releasing it,
-// pauses it, or is taking TakeMax others. The event takeEnded tells the outcome.
+// pauses it, takes nothing for now, or is taking TakeMax others. The event takeEnded tells the outcome.
 func (l *loop) startTaking(runCtx context.Context, resource, how string) {
 	now := l.clock()
-	if l.local[resource] != nil || l.pauses[resource].until > now || l.taking() >= l.cfg.TakeMax {
+	if l.quiet(now) || l.local[resource] != nil || l.pauses[resource].until > now || l.taking() >= l.cfg.TakeMax {
 		return
 	}
 	w := writer{
@@ -193,6 +193,7 @@ func (l *loop) startTaking(runCtx context.Context, resource, how string) {
 	epoch := max(l.view.epochs[resource], w.rec.Epoch) + 1
 	weight := roundWeight(l.weightOf(resource))
 	acquired := time.Now().UnixMilli()
+	seenRevision := w.revision // w goes on from it
 	l.local[resource] = new(local)
 	l.setMine(resource, true)
 	l.tasks.Go(func() {
@@ -205,7 +206,7 @@ func (l *loop) startTaking(runCtx context.Context, resource, how string) {
 				r.Weight = weight
 			}
 		})
-		ended := takeEnded{resource: resource, how: how, err: err}
+		ended := takeEnded{resource: resource, how: how, revision: seenRevision, err: err}
 		if err == nil {
 			ended.held = newHeld(runCtx, l.Manager, resource, w, start)
 		}
@@ -232,10 +233,14 @@ func (l *loop) takeEnded(runCtx context.Context, e takeEnded) {
 		l.setMine(e.resource, false)
 		l.pauses[e.resource] = pausedFor{until: now + l.cfg.takeInterval()}
 		l.log.Debug("lease not taken", "resource", e.resource, "error", e.err)
+		l.noteRefusal(e, now)
 		return
 	}
 	l.local[e.resource].held = e.held
 	l.view.stored(e.held.w.rec, e.held.w.revision, now)
+	if l.snapshot != nil { // which may be from before it, and replaces the view
+		l.snapshot.stored(e.held.w.rec, e.held.w.revision, now)
+	}
 	meters.took(runCtx, l.cfg.Group, e.how)
 	l.log.Info("lease taken", "resource", e.resource, "epoch", e.held.epoch, "how", e.how, "from", e.held.w.rec.Last)
 	_, wanted := slices.BinarySearch(l.wanted(), e.resource)

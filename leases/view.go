@@ -14,6 +14,7 @@ type view struct {
 	leases  map[string]*seenLease  // by resource
 	members map[string]*seenMember // by node
 	epochs  map[string]uint64      // greatest epoch seen of each resource, deleted ones included
+	last    uint64                 // greatest revision delivered
 	ready   bool                   // a snapshot was delivered
 }
 
@@ -46,6 +47,7 @@ func (v *view) patterns() []string {
 // member, and whether more than a renewal changed. err says why a record cannot be read; it
 // stays in the view without its content, so that nobody takes it for free.
 func (v *view) apply(e entry, now time.Duration) (resource, node string, changed bool, err error) {
+	v.last = max(v.last, e.Revision)
 	kind, group, name, ok := splitKey(e.Key)
 	if !ok || group != v.group {
 		return "", "", false, nil
@@ -117,7 +119,8 @@ func (v *view) applyMember(node string, e entry, now time.Duration) (bool, error
 // guess, and decides only which member takes a free lease first.
 func (v *view) replace(fresh *view, self string, now time.Duration) {
 	for resource, lease := range fresh.leases {
-		if old := v.leases[resource]; old != nil && old.revision == lease.revision {
+		// After the bucket went back another write may have the same revision.
+		if old := v.leases[resource]; old != nil && old.revision == lease.revision && old.sameWrite(lease) {
 			lease.since = old.since
 		}
 	}
@@ -134,7 +137,50 @@ func (v *view) replace(fresh *view, self string, now time.Duration) {
 	for resource, epoch := range fresh.epochs {
 		v.epochs[resource] = max(v.epochs[resource], epoch)
 	}
-	v.leases, v.members, v.ready = fresh.leases, fresh.members, true
+	v.leases, v.members, v.last, v.ready = fresh.leases, fresh.members, fresh.last, true
+}
+
+// sameWrite reports whether two lease records of one revision were written at once. Records
+// that cannot be read are taken for different, so that a lease is rather waited for.
+func (s *seenLease) sameWrite(other *seenLease) bool {
+	return s.rec != nil && other.rec != nil && s.rec.Write == other.rec.Write &&
+		s.rec.Owner == other.rec.Owner && s.rec.Last == other.rec.Last && s.rec.Epoch == other.rec.Epoch
+}
+
+// missing returns the key and the revision of the newest record in v of which fresh, a later
+// snapshot, has an earlier state or none; an empty key if there is no such record. A record that was
+// deleted is none: the deletion has a revision too, and fresh goes beyond it.
+func (v *view) missing(fresh *view) (key string, revision uint64) {
+	note := func(k string, known, present uint64) {
+		if known > present && known > revision {
+			key, revision = k, known
+		}
+	}
+	for resource, old := range v.leases {
+		present := fresh.last
+		if lease := fresh.leases[resource]; lease != nil {
+			present = lease.revision
+		}
+		note(leaseKey(v.group, resource), old.revision, present)
+	}
+	for node, old := range v.members {
+		present := fresh.last
+		if member := fresh.members[node]; member != nil {
+			present = member.revision
+		}
+		note(memberKey(v.group, node), old.revision, present)
+	}
+	return key, revision
+}
+
+// lifetime returns the longest lifetime among leases of the view, at least the given one.
+func (v *view) lifetime(least time.Duration) time.Duration {
+	for _, lease := range v.leases {
+		if lease.rec != nil {
+			least = max(least, lease.rec.ttl())
+		}
+	}
+	return least
 }
 
 // live returns, by node, the members whose last beat is not older than their lifetime.

@@ -49,7 +49,7 @@ func (l *loop) watchOnce(ctx context.Context, patience time.Duration) bool {
 			delivered = true
 			l.send(u)
 		case <-l.rewatch:
-			l.log.Info("lease watch was silent; made anew")
+			l.log.Info("lease watch was silent or is behind; made anew")
 			return true
 		case <-ctx.Done():
 			return delivered
@@ -64,6 +64,11 @@ func (l *loop) watchdog(now time.Duration) {
 		return
 	}
 	l.beatSeen = now
+	l.watchAnew()
+}
+
+// watchAnew asks for a new watch.
+func (l *loop) watchAnew() {
 	select {
 	case l.rewatch <- struct{}{}:
 	default:

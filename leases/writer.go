@@ -8,7 +8,7 @@ import (
 )
 
 // takenError says that a write was refused because the record is another's.
-// Found is nil if it was deleted or cannot be read.
+// Found is nil if it was deleted, cannot be read, or is from before the holder's.
 type takenError struct {
 	Key   string
 	Found *leaseRecord
@@ -17,7 +17,7 @@ type takenError struct {
 func (e *takenError) Error() string {
 	switch {
 	case e.Found == nil:
-		return e.Key + " was removed or cannot be read"
+		return e.Key + " was removed, was put back or cannot be read"
 	case e.Found.Owner == "":
 		return fmt.Sprintf("%s was freed in epoch %d", e.Key, e.Found.Epoch)
 	default:
@@ -34,6 +34,8 @@ func (e *takenError) Error() string {
 //	try 42   refused, the revision has changed
 //	read     our epoch, write 41: try 41 was stored; put the change on it, or be done
 //	read     another epoch: the lease was taken
+//	read     a lower revision than the known one, twice: the bucket went back, and what it
+//	         says of the lease is no longer what this holder wrote
 //
 // It is not safe for concurrent use.
 type writer struct {
@@ -46,10 +48,15 @@ type writer struct {
 	rec      leaseRecord // as last known to be stored, or to be stored first
 	revision uint64      // of rec; 0: the key does not exist
 	sent     []try       // the tries whose outcome is unknown
+	lower    int         // refusals since the last write after which a lower revision was read
 
 	// onStored, if set, is called when a try is known to be stored, with its beginning.
 	onStored func(start time.Duration)
 }
+
+// lowerMax is the number of lower revisions that are read before they count. The leader says
+// them, but it may have been succeeded without knowing it yet, and then the next is right.
+const lowerMax = 2
 
 type try struct {
 	write uint64
@@ -103,7 +110,7 @@ func (w *writer) put(ctx context.Context, change func(*leaseRecord)) (time.Durat
 // stored records that a try is the stored state, so that no other try can be: each was
 // conditional on the revision before.
 func (w *writer) stored(rec leaseRecord, revision uint64, start time.Duration) {
-	w.rec, w.revision, w.sent = rec, revision, nil
+	w.rec, w.revision, w.sent, w.lower = rec, revision, nil, 0
 	if w.onStored != nil {
 		w.onStored(start)
 	}
@@ -120,9 +127,17 @@ func (w *writer) readBack(ctx context.Context, next *leaseRecord) (bool, error) 
 		return false, &takenError{Key: w.key}
 	case err != nil:
 		return false, err
-	case found.Revision <= w.revision:
-		// A replica that lags: the refusal says that there is a later one.
-		return false, fmt.Errorf("read %s: revision %d is older than the stored one", w.key, found.Revision)
+	case found.Revision == w.revision:
+		// A write is under way: the refusal says that there is a later one.
+		return false, fmt.Errorf("read %s: revision %d is not the last", w.key, found.Revision)
+	case found.Revision < w.revision:
+		// Going on from the lower revision would not do, even where the record is this holder's in its
+		// epoch: another may have taken the lease in the part that was lost.
+		err := fmt.Errorf("read %s: revision %d is older than the stored one", w.key, found.Revision)
+		if w.lower++; w.lower >= lowerMax {
+			err = errors.Join(&takenError{Key: w.key}, err)
+		}
+		return false, err
 	}
 	rec, err := decodeLease(w.key, found.Value)
 	if err != nil {

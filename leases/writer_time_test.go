@@ -88,6 +88,11 @@ func TestWriterSettles(t *testing.T) {
 			want: 12, began: 4 * time.Second, landed: 2,
 		},
 		{
+			name: "the bucket went back, the leader says so twice", revision: 10, taken: true,
+			puts: []func() (uint64, error){refused, refused},
+			gets: []func() (entry, error){found(mine, 7), found(mine, 7)},
+		},
+		{
 			name: "taken by another", revision: 10, taken: true,
 			puts: []func() (uint64, error){refused},
 			gets: []func() (entry, error){found(with(func(r *leaseRecord) { r.Owner, r.Epoch = "b/1", 6 }), 11)},
