@@ -116,8 +116,9 @@ func (c *Container) Changes(ctx context.Context, r ChangesRequest) (*ChangesPage
 		}
 	}
 	// Where the page after this one begins: with the partitions that this one had no room
-	// for, so that a busy one does not keep the others away. But a walk that has begun goes
-	// on until it is done: its place is long, and so a continuation holds one at most.
+	// for, or of which nothing could be read any more, so that a busy one does not keep the
+	// others away. But a walk that has begun goes on until it is done: its place is long, and
+	// so a continuation holds one at most.
 	end, turn := true, -1
 	for i, from := range c.begin(&r, token) {
 		if from == nil {
@@ -133,7 +134,7 @@ func (c *Container) Changes(ctx context.Context, r ChangesRequest) (*ChangesPage
 		case turn >= 0:
 		case at.walk != nil && at.walk.cursor != nil:
 			turn = i
-		case page.full:
+		case page.spent():
 			turn = i + 1
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/feed"
@@ -158,15 +159,31 @@ func readDatabase(entry jetstream.KeyValueEntry) (DatabaseInfo, error) {
 }
 
 // Delete removes a container, its items and its logs. It may be called again
-// after a crash.
+// after a crash. An error that says so, ErrUnknown, leaves a container that is being
+// deleted: a Keeper goes on with it.
 func (c *Catalog) Delete(ctx context.Context, database, name string) error {
+	begun, err := c.delete(ctx, database, name)
+	if err != nil && begun {
+		return goesOn("container "+database+"/"+name, err)
+	}
+	return err
+}
+
+// goesOn returns the error of a deletion that has changed something. It does not wrap err: a
+// refusal in it would say that nothing was changed.
+func goesOn(what string, err error) error {
+	return fmt.Errorf("delete %s, which goes on: %w: %s", what, ErrUnknown, err.Error())
+}
+
+// delete is Delete. begun says that the container's record says already that it is being deleted.
+func (c *Catalog) delete(ctx context.Context, database, name string) (begun bool, err error) {
 	var id feed.ResourceID
 	for {
 		info, err := c.Get(ctx, database, name)
 		gone := isAbsent(err) || err == nil && info.ID != id
 		switch {
 		case id != "" && gone:
-			return nil // another Delete was faster
+			return true, nil // another Delete was faster
 		case err == nil && info.State != ContainerDeleting:
 			id = info.ID
 			info, err = c.modify(ctx, database, name, func(i *ContainerInfo) error {
@@ -178,11 +195,11 @@ func (c *Catalog) Delete(ctx context.Context, database, name string) error {
 			})
 		}
 		if err != nil {
-			return err
+			return begun, err
 		}
-		id = info.ID
+		id, begun = info.ID, true
 		if removed, err := c.FinishDelete(ctx, &info); removed || err != nil {
-			return err
+			return true, err
 		}
 	}
 }
@@ -234,6 +251,18 @@ func (c *Catalog) deleteLogs(ctx context.Context, info *ContainerInfo) error {
 	return nil
 }
 
+// Unanswered reports whether an error says that nobody has done what NATS was asked for: nobody
+// listens, or JetStream has no leader for it now. Behind a timeout it may have been done, so that
+// is none.
+func Unanswered(err error) bool {
+	if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse) {
+		return true
+	}
+	const unavailable = 503 // no server, no leader or no place for the request
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	return ok && api.Code == unavailable
+}
+
 func isAbsent(err error) bool {
 	_, absent := errors.AsType[*NoContainerError](err)
 	return absent
@@ -241,7 +270,7 @@ func isAbsent(err error) bool {
 
 // DeleteDatabase removes a database with all its containers, or returns
 // *NoDatabaseError. It may be called again after a crash; what is left meanwhile
-// is a database with fewer containers.
+// is a database with fewer containers, of which ErrUnknown tells.
 func (c *Catalog) DeleteDatabase(ctx context.Context, name string) error {
 	if _, err := c.Database(ctx, name); err != nil {
 		return err
@@ -250,15 +279,23 @@ func (c *Catalog) DeleteDatabase(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	begun := false
 	for i := range containers {
 		if containers[i].Database != name {
 			continue
 		}
 		if err := c.Delete(ctx, name, containers[i].Name); err != nil && !errors.Is(err, ErrNotFound) {
+			if begun && !errors.Is(err, ErrUnknown) {
+				return goesOn("database "+name, err)
+			}
 			return err
 		}
+		begun = true
 	}
 	if err := c.kv.Delete(ctx, databasePrefix+name); err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
+		if begun {
+			return goesOn("database "+name, err)
+		}
 		return fmt.Errorf("remove database %s from the catalog: %w", name, err)
 	}
 	c.copy(ctx, name)

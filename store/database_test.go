@@ -244,3 +244,49 @@ func TestCatalog_DeletedWhileItsRecordChanges(t *testing.T) {
 		t.Errorf("the container is still there: %v", err)
 	}
 }
+
+// TestCatalog_ADeletionThatWasBegunIsNotRefused lets the removal of a log fail: the container is being deleted
+// then, and a Keeper goes on with it, so the caller must not learn that nothing was changed.
+func TestCatalog_ADeletionThatWasBegunIsNotRefused(t *testing.T) {
+	t.Parallel()
+	js := &failingRemoval{JetStream: natstest.Start(t).JS}
+	c := catalogOf(t, js)
+	for _, container := range []string{"a", "b"} {
+		if _, err := c.Create(t.Context(), "shop", container, store.ContainerSpec{PartitionKey: []string{"/a"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fails := errors.New("no leader")
+	js.err = fails
+	if err := c.Delete(t.Context(), "shop", "a"); !errors.Is(err, store.ErrUnknown) || !strings.Contains(err.Error(), fails.Error()) {
+		t.Errorf("%v, want that the outcome is not known, and why", err)
+	}
+	if err := c.Delete(t.Context(), "shop", "none"); !errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrUnknown) {
+		t.Errorf("of none: %v", err)
+	}
+	js.err = nil
+	if err := c.Delete(t.Context(), "shop", "a"); err != nil {
+		t.Error(err)
+	}
+	js.err = fails
+	if err := c.DeleteDatabase(t.Context(), "shop"); !errors.Is(err, store.ErrUnknown) {
+		t.Errorf("of the database: %v, want that the outcome is not known", err)
+	}
+	js.err = nil
+	if err := c.DeleteDatabase(t.Context(), "shop"); err != nil {
+		t.Error(err)
+	}
+}
+
+// failingRemoval is a JetStream that removes no stream while it has an error.
+type failingRemoval struct {
+	jetstream.JetStream
+	err error
+}
+
+func (f *failingRemoval) DeleteStream(ctx context.Context, name string) error {
+	if f.err != nil {
+		return f.err
+	}
+	return f.JetStream.DeleteStream(ctx, name)
+}

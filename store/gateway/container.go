@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -40,7 +41,7 @@ func (s *Server) createContainer(x *exchange) error {
 	}
 	info, err := catalog.Create(x.ctx, x.target.database, asked.ID, spec.ContainerSpec)
 	if err != nil {
-		return err
+		return begun(err)
 	}
 	// Two requests that make the same container at once both come here. The first one sets
 	// the policies, and the other is told that the container exists.
@@ -52,9 +53,18 @@ func (s *Server) createContainer(x *exchange) error {
 		return exists
 	}
 	if info, err = catalog.SetPolicies(x.ctx, &info, policies); err != nil {
-		return err
+		return begun(err)
 	}
 	return answerContainer(x, http.StatusCreated, chargeDeclare, &info)
+}
+
+// begun returns the error of making a container. Where somebody did not answer, the record or some
+// of the logs may be there already, so that it is no refusal.
+func begun(err error) error {
+	if store.Unanswered(err) {
+		return fmt.Errorf("%w: %w", store.ErrUnknown, err)
+	}
+	return err
 }
 
 // containerInfo returns the container of a request as the catalog holds it now.

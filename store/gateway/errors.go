@@ -112,6 +112,8 @@ func translate(err error) *failure {
 		return refuse(http.StatusRequestTimeout, "the outcome of the write was not learned in time; read it before you write again: %v", err)
 	case errors.Is(err, context.DeadlineExceeded):
 		return refuse(http.StatusRequestTimeout, "the request took too long: %v", err)
+	case store.Unanswered(err):
+		return &failure{status: http.StatusServiceUnavailable, message: "the log or the catalog cannot be reached now: " + err.Error(), retryAfter: retryAfterDefault}
 	case errors.Is(err, context.Canceled):
 		return &failure{status: http.StatusServiceUnavailable, message: "the request was given up: " + err.Error(), retryAfter: retryAfterDefault}
 	case isType[*feed.TrimmedError](err):

@@ -149,6 +149,22 @@ func WriteKeys(path string, k Keys) error {
 	return atomicfile.WriteMkdir(path, append(data, '\n'))
 }
 
+// makeKeys makes a key file with new keys, unless there is one. Of several processes that make one file, such as
+// the gateways of a shared directory, one makes it. With a rename each would replace the keys of those before,
+// which go on with theirs: two files that are written at nearly the same time have the same stamp.
+func makeKeys(path string) error {
+	keys, whole := NewKeys(), filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"-"+rand.Text())
+	if err := WriteKeys(whole, keys); err != nil {
+		return err
+	}
+	linked := os.Link(whole, path)
+	err := os.Remove(whole)
+	if linked != nil && !errors.Is(linked, fs.ErrExist) {
+		err = errors.Join(err, WriteKeys(path, keys)) // a file system without links
+	}
+	return err
+}
+
 // RotateKey replaces one key of a key file by a new one and returns all of them.
 func RotateKey(path, name string) (Keys, error) {
 	if !slices.Contains(KeyNames, name) {
@@ -199,10 +215,13 @@ func OpenKeys(c *Config, log *slog.Logger) (*KeyRing, error) {
 	r.stamp = stampOf(r.path) // before it is read: a change meanwhile is seen at the next check
 	keys, err := ReadKeys(r.path)
 	if errors.Is(err, fs.ErrNotExist) {
-		keys = NewKeys()
-		err = WriteKeys(r.path, keys)
-		r.stamp = stampOf(r.path)
+		if err := makeKeys(r.path); err != nil {
+			return nil, err
+		}
 		log.Info("the gateway's keys were made; see them with millrace keys show", slog.String("file", r.path))
+		// What is read counts, and not what was made: another process may have made the file.
+		r.stamp = stampOf(r.path)
+		keys, err = ReadKeys(r.path)
 	}
 	if err != nil {
 		return nil, err

@@ -29,3 +29,6 @@ func (e *Expr) EvalWithin(item []byte, workMax int64) Value {
 
 // ValueOf returns the value of raw JSON without space around it.
 func ValueOf(raw []byte) Value { return valueOf(raw) }
+
+// InSet reports whether the expression, x IN (list), looks x up in a set of constants.
+func (e *Expr) InSet() bool { return compileInSet(e.root.(*in)) != nil }

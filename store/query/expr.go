@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"time"
+
+	"github.com/millrace/millrace/feed/document"
 )
 
 // scopeDefault are the names of the item.
@@ -88,7 +90,8 @@ func (e *Expr) Holds(item []byte, end time.Time) (bool, error) {
 
 // Bind returns the expression with parameters replaced by raw JSON values, found
 // by their names without @. The error names a parameter that has none, or whose
-// value is no JSON, or with which the values have more than ParamsBytesMax.
+// value is no JSON or nested more than document.DepthMax deep, or with which the values
+// have more than ParamsBytesMax.
 func (e *Expr) Bind(params map[string][]byte) (*Expr, error) {
 	b := binder{params: params}
 	root := transform(e.root, b.bind)
@@ -149,6 +152,11 @@ func (b *binder) value(p *param) node {
 	l := &literal{parsed(raw)}
 	if l.value.typ == Undefined {
 		b.err = fmt.Errorf("the value of parameter @%s is no JSON", p.name)
+		return p
+	}
+	// No deeper than what it is compared with: much of the work on a value grows with its size at each level.
+	if deep := nesting(raw); deep > document.DepthMax {
+		b.err = fmt.Errorf("the value of parameter @%s is nested %d deep, more than %d", p.name, deep, document.DepthMax)
 		return p
 	}
 	if b.values == nil {

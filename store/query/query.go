@@ -42,8 +42,9 @@ func (q *Query) Params() []string { return paramsOf(&subquery{of: q.text}) }
 
 // Bind returns the query with parameters replaced by raw JSON values, found by their
 // names without @; values that the query does not name are ignored. The error names a
-// parameter that has no value, or one that is no JSON, or no number of rows where TOP,
-// OFFSET or LIMIT stand, or with which the values have more than ParamsBytesMax.
+// parameter that has no value, or one that is no JSON or nested more than document.DepthMax
+// deep, or no number of rows where TOP, OFFSET or LIMIT stand, or with which the values have
+// more than ParamsBytesMax.
 func (q *Query) Bind(params map[string][]byte) (*Query, error) {
 	b := binder{params: params}
 	n := transform(&subquery{of: q.text}, b.bind).(*subquery)

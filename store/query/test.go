@@ -1,5 +1,7 @@
 package query
 
+import "slices"
+
 // comparisons are the comparison operators, each as a test of the order of its operands: n is
 // negative if the left one is less.
 var comparisons = map[string]func(n int) bool{
@@ -153,7 +155,9 @@ func compileIn(n *in) test {
 // other list.
 func compileInSet(n *in) test {
 	const long = 8
-	if len(n.list) < long {
+	// The canonical forms of arrays and objects are made here without a budget, and take a scan of
+	// the rest at each level. What is written in a text is short; the value of a parameter is not.
+	if len(n.list) < long || slices.ContainsFunc(n.list, bindsComposite) {
 		return nil
 	}
 	// Strings are looked up as they are, without a copy; other values by their sort keys,
@@ -189,4 +193,15 @@ func compileInSet(n *in) test {
 		}
 		return isFalse
 	}
+}
+
+// bindsComposite reports whether an array or object that a parameter stood for is in n. Those that
+// a text writes are no literals: the work on them in stored expressions is part of their meaning.
+func bindsComposite(n node) bool {
+	found := false
+	visit(n, func(n node) {
+		l, ok := n.(*literal)
+		found = found || ok && l.value.typ >= Array
+	})
+	return found
 }

@@ -2,8 +2,10 @@ package queryplan
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store/engine"
 )
 
@@ -64,6 +66,14 @@ type Index struct {
 // eachElement reports whether the index has entries for elements of an array.
 func (x *Index) eachElement() bool {
 	return strings.HasSuffix(x.Path, "/*") || strings.Contains(x.Path, "/*/")
+}
+
+// ofMembers reports whether a JSON pointer leads through members of objects alone, as the paths of a
+// query do. An index on /sizes/0 has entries of the elements of arrays too, and one on /tags/* several
+// of one item: what they find must be tested, and their order is not that of the member "0" or "*".
+func ofMembers(pointer string) bool {
+	path, err := document.ParsePointer(pointer)
+	return err == nil && !slices.ContainsFunc(path, func(s document.Step) bool { return s != document.Step{Name: s.Name} })
 }
 
 // Counter counts without reading items. Counting stops at most, so that a count costs no more

@@ -227,7 +227,7 @@ func (c *chooser) orderIndex() (Index, bool) {
 	}
 	path := (&query.Bound{Path: order[0].Path}).Pointer()
 	for _, x := range c.Indexes {
-		if x.Path == path && x.Ordered {
+		if x.Path == path && x.Ordered && ofMembers(x.Path) {
 			return x, true
 		}
 	}
@@ -279,8 +279,11 @@ func (c *chooser) advice() string {
 		why = append(why, s)
 	}
 	order := c.q.Order()
+	path := ""
 	if len(order) == 1 && order[0].Path != nil {
-		path := (&query.Bound{Path: order[0].Path}).Pointer()
+		path = (&query.Bound{Path: order[0].Path}).Pointer()
+	}
+	if path != "" && ofMembers(path) {
 		why = append(why, "an index on "+path+" would have the order")
 	} else if bounds := c.q.Bounds(); len(bounds) > 0 {
 		why = append(why, "an index on "+bounds[0].Pointer()+" would")

@@ -121,6 +121,13 @@ func TestChoose(t *testing.T) {
 			text: `SELECT * FROM c ORDER BY c.old`,
 			want: "scan of all items: no index serves the query; each page reads them all and keeps the first rows in order; an index on /old would have the order",
 		},
+		"no order of an index on elements": {
+			text: `SELECT * FROM c ORDER BY c.sizes["0"]`,
+			change: func(p *queryplan.Table) {
+				p.Indexes = append(p.Indexes, queryplan.Index{Number: 9, Path: "/sizes/0", Ordered: true})
+			},
+			want: "scan of all items: no index serves the query; each page reads them all and keeps the first rows in order",
+		},
 		"no order for DISTINCT": {
 			text: `SELECT DISTINCT c.price FROM c WHERE c.type = "x" ORDER BY c.price`, want: `index /type = "x": each page reads them all and keeps the rows that it needs`,
 		},
