@@ -174,9 +174,10 @@ func (d *DB) endBadger() error {
 }
 
 // unopened records that Badger is closed, or may be, and why. Its files are whole, as far as is
-// known.
+// known. The caller holds swap.
 func (d *DB) unopened(err error) error {
 	d.o.refuse()
+	d.gone = true // a sync may wait for swap
 	return d.fail(&DamagedError{Unsynced: true, Reason: fmt.Sprintf("loaded tables could not be added to %s: %v", d.dir, err)})
 }
 

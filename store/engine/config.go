@@ -152,8 +152,12 @@ type badgerLog struct {
 }
 
 func (l badgerLog) Errorf(format string, args ...any) {
-	if format == openFails && l.merges != nil {
+	switch {
+	case l.merges == nil:
+	case format == openFails:
 		l.merges.end(nil)
+	case format == memtableFails:
+		l.merges.unwritten(args)
 	}
 	l.log.Error("badger", message(format, args))
 }

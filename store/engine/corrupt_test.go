@@ -3,11 +3,15 @@ package engine_test
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+
+	"github.com/dgraph-io/badger/v4/y"
 
 	"github.com/millrace/millrace/store/engine"
 )
@@ -234,5 +238,29 @@ func TestOpen_laterFormat(t *testing.T) {
 	later, ok := errors.AsType[*engine.FormatError](err)
 	if !ok || aside != "" || later.Version != 2 || later.Known != 1 {
 		t.Errorf("a later format: %q %v", aside, err)
+	}
+}
+
+// TestAnErrorOfTheMachineIsNotTheFiles gives errors of the machine as Badger does, which keeps
+// nothing of a cause but its text.
+func TestAnErrorOfTheMachineIsNotTheFiles(t *testing.T) {
+	opening := func(cause error) error {
+		return engine.OpenError("dir", y.Wrapf(&fs.PathError{Op: "open", Path: "1.sst", Err: cause}, "while opening a table"))
+	}
+	for _, cause := range []error{
+		syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EACCES, syscall.EPERM, syscall.ENOSPC, syscall.EROFS,
+	} {
+		if err := opening(cause); errors.Is(err, engine.ErrCorrupt) || !errors.Is(err, cause) {
+			t.Errorf("%v: %v", cause, err)
+		}
+	}
+	err := engine.OpenError("dir", y.Wrapf(syscall.EWOULDBLOCK, "Cannot acquire directory lock"))
+	if _, ok := errors.AsType[*engine.LockedError](err); !ok || errors.Is(err, engine.ErrCorrupt) {
+		t.Errorf("a lock that another has: %v", err)
+	}
+	for _, cause := range []error{syscall.EIO, errors.New("bad magic")} {
+		if err := opening(cause); !errors.Is(err, engine.ErrCorrupt) {
+			t.Errorf("%v: %v", cause, err)
+		}
 	}
 }

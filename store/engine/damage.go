@@ -77,6 +77,8 @@ type health struct {
 	damaged chan struct{} // closed with wrong
 	mu      sync.Mutex    // held to judge
 	gone    uint64        // closedDBs as of judged; guarded by mu
+
+	unwritable atomic.Bool // nothing may be written any more; set after wrong
 }
 
 // DamagedError says that a DB is not to be believed any more. What it is the state of
@@ -103,8 +105,8 @@ func (d *DB) Damaged() <-chan struct{} { return d.health.damaged }
 // wrong: then the error is *DamagedError, for ever. Whoever has read asks before he
 // lets anybody rely on it.
 func (d *DB) Sound() error {
-	if wrong := d.health.wrong.Load(); wrong != nil {
-		return wrong
+	if err := d.damage(); err != nil {
+		return err
 	}
 	if err := d.faulted(); err != nil {
 		return err
@@ -113,6 +115,14 @@ func (d *DB) Sound() error {
 		return nil
 	}
 	return d.judge()
+}
+
+// damage returns what was found until now, nil if nothing was.
+func (d *DB) damage() error {
+	if wrong := d.health.wrong.Load(); wrong != nil {
+		return wrong
+	}
+	return nil
 }
 
 // Sound is DB.Sound.
@@ -141,8 +151,8 @@ func (d *DB) judge() error {
 	h := &d.health
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if wrong := h.wrong.Load(); wrong != nil {
-		return wrong
+	if err := d.damage(); err != nil {
+		return err
 	}
 	gone, count := closedDBs.Load(), mismatches.Load()
 	if count == h.judged.Load() {
@@ -154,7 +164,7 @@ func (d *DB) judge() error {
 		}
 		h.gone = gone
 		h.judged.Store(count)
-		return nil
+		return d.damage() // a merge that has taken the table away has looked before
 	}
 	return d.fail(&DamagedError{Reason: "a block of a table in " + d.dir + " does not have its checksum"})
 }
@@ -199,6 +209,14 @@ func (d *DB) fail(e *DamagedError) error {
 	}
 	close(d.health.damaged)
 	return e
+}
+
+// unwritten records that Badger could not write what was committed. The files are whole, but
+// Badger may be left without a memtable: a read panics then, and a write ends the process.
+func (d *DB) unwritten(cause any) error {
+	err := d.fail(&DamagedError{Unsynced: true, Reason: fmt.Sprintf("a commit could not be written to %s, so what was written since the last good sync is not believed: %v", d.dir, cause)})
+	d.health.unwritable.Store(true)
+	return err
 }
 
 // damageOf returns what an earlier process found, as an error.

@@ -3,14 +3,17 @@ package engine_test
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/store/engine"
 )
 
@@ -297,4 +300,141 @@ func TestAFailedSyncIsNotBelieved(t *testing.T) {
 		t.Error("applying the log again gives another state")
 	}
 	must(t, again.Close())
+}
+
+// TestASyncBesideOneThatFailedIsNotBelieved holds a sync at its first file while another one is
+// told that the disk could not write: the system says so once, so the first finds all well.
+func TestASyncBesideOneThatFailedIsNotBelieved(t *testing.T) {
+	m := newModel(t, 24)
+	for range 20 {
+		m.next()
+	}
+	db, err := engine.Open(filepath.Join(t.TempDir(), "db"), small, quiet)
+	must(t, err)
+	p := openPartition(t, db, partA)
+	m.apply(t, p, 0, 10)
+	must(t, db.SyncPartitions())
+	m.apply(t, p, 10, 20)
+	var calls atomic.Int32
+	held, release, synced := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	engine.FailSync(db, func(string) error {
+		switch calls.Add(1) {
+		case 1:
+			close(held)
+			<-release
+		case 2:
+			return errors.New("input/output error")
+		}
+		return nil
+	})
+	go func() { synced <- db.SyncPartitions() }()
+	<-held
+	if err := db.Sync(); err == nil {
+		t.Error("the sync did not fail")
+	}
+	close(release)
+	if err := <-synced; err == nil {
+		t.Error("the sync beside it is believed")
+	}
+	again, aside, err := db.Renew(0)
+	must(t, err)
+	state, err := openPartition(t, again, partA).State()
+	must(t, err)
+	if aside != "" || state.Applied != 10 {
+		t.Errorf("it goes on from %d, aside %q; want 10", state.Applied, aside)
+	}
+	must(t, again.Close())
+}
+
+// TestASyncThatRenewOvertakes holds a sync at its first file, and goes on with it when the DB is
+// being renewed: it does not touch the Badger that is closed, which would end the process.
+func TestASyncThatRenewOvertakes(t *testing.T) {
+	db, err := engine.Open(filepath.Join(t.TempDir(), "db"), small, quiet)
+	must(t, err)
+	put(t, openPartition(t, db, partA), &engine.Schema{}, item(key(t, "k"), "a", `{}`))
+	engine.CloseWithin(db, poll.Most)
+	var calls atomic.Int32
+	held, release, synced := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	engine.OnSync(db, func(string) {
+		if calls.Add(1) == 1 {
+			close(held)
+			<-release
+		}
+	})
+	go func() { synced <- db.SyncPartitions() }()
+	<-held
+	db.Fail(fmt.Errorf("a test: %w", engine.ErrCorrupt))
+	var again *engine.DB
+	var aside string
+	renewed := make(chan error, 1)
+	go func() {
+		var err error
+		again, aside, err = db.Renew(0)
+		renewed <- err
+	}()
+	poll.Until(t, func() error {
+		return poll.Unless(len(renewed) > 0 || engine.SyncsEnd(db), "Badger is not being closed")
+	})
+	close(release)
+	if err := <-synced; err == nil {
+		t.Error("the sync is believed")
+	}
+	must(t, <-renewed)
+	if aside == "" {
+		t.Error("the damaged files were not set aside")
+	}
+	must(t, again.Close())
+}
+
+// TestASyncAfterCloseIsRefused syncs a DB of which no partition is open.
+func TestASyncAfterCloseIsRefused(t *testing.T) {
+	db, err := engine.Open(filepath.Join(t.TempDir(), "db"), small, quiet)
+	must(t, err)
+	must(t, db.Close())
+	if err := db.SyncPartitions(); !errors.Is(err, engine.ErrClosed) {
+		t.Errorf("it says %v", err)
+	}
+}
+
+// TestAMergeOfADamagedBlockWhileOpeningIsTold holds the opening of a DB until a merge has met a
+// damaged block. The merge leaves out what it held, and removes its table.
+func TestAMergeOfADamagedBlockWhileOpeningIsTold(t *testing.T) {
+	for name, alone := range map[string]bool{"alone": true, "beside another": false} {
+		t.Run(name, func(t *testing.T) {
+			if !alone {
+				openDB(t, t.TempDir())
+			}
+			first := filepath.Join(t.TempDir(), "db")
+			versions(t, first, 2)
+			writing := openDB(t, first)
+			put(t, openPartition(t, writing, partA), &engine.Schema{}, item(key(t, "k"), "later", `{}`))
+			dir := copyOf(t, first) // two tables, and a log that becomes the third: all are merged
+			must(t, writing.Close())
+			tables := tablesIn(t, dir)
+			if len(tables) != 2 {
+				t.Fatalf("%d tables, want 2", len(tables))
+			}
+			behind, err := engine.BehindBlocks(tables[1])
+			must(t, err)
+			flip(t, tables[1], int64(behind[len(behind)/2][0]-1000), 3)
+
+			before := engine.Mismatches()
+			db, err := engine.Open(dir, small, slog.New(listener(func(text string) {
+				if strings.HasPrefix(text, "Set nextTxnTs") { // merges have begun
+					poll.Until(t, func() error {
+						return poll.Unless(engine.Mismatches() > before, "no merge has met the block")
+					})
+				}
+			})))
+			must(t, err)
+			poll.Until(t, func() error {
+				_, err := os.Stat(tables[1])
+				return poll.Unless(errors.Is(err, os.ErrNotExist), "the table is not merged")
+			})
+			if err := db.Sound(); !errors.Is(err, engine.ErrCorrupt) {
+				t.Errorf("the DB says %v", err)
+			}
+			must(t, db.Close())
+		})
+	}
 }

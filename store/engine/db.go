@@ -35,9 +35,11 @@ type DB struct {
 	mu         sync.Mutex // held to find or make a partition
 	partitions map[feed.Partition]*Partition
 
-	syncMu   sync.Mutex // held by whoever syncs
+	syncMu   sync.Mutex   // held by whoever records what is synced
+	syncing  sync.RWMutex // shared by whoever syncs, and held to see what all of them were told
 	syncFile func(name string) error
 	swap     sync.RWMutex // held to close b and open another, and shared by who looks at its files
+	gone     bool         // b is closed, or is being closed, for good; guarded by swap
 	closing  bool         // b was to be closed under swap, and has not been yet
 	loading  loading
 	claims   claims
@@ -58,15 +60,18 @@ func Open(dir string, cfg Config, log *slog.Logger) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
+	d := &DB{dir: dir, log: log, cfg: cfg, syncFile: syncFile, loading: defaultLoading(), partitions: make(map[feed.Partition]*Partition)}
+	d.health.damaged = make(chan struct{})
+	// Before Badger is open: it begins to merge before, and what a merge could not read is gone.
+	d.health.entered()
 	m := newMerges(dir, log)
 	defer m.end(nil)
 	b, w, kept, err := openBadger(dir, cfg, log, m)
 	if err != nil {
+		left()
 		return nil, err
 	}
-	d := &DB{dir: dir, log: log, b: b, cfg: cfg, kept: kept, witness: w, syncFile: syncFile, loading: defaultLoading(), partitions: make(map[feed.Partition]*Partition)}
-	d.health.damaged = make(chan struct{})
-	d.health.entered()
+	d.b, d.kept, d.witness = b, kept, w
 	d.o = newOracle(b.MaxVersion(), func(ts uint64) { d.b.SetDiscardTs(ts) })
 	if err = d.show(b, m); err == nil {
 		err = d.checkVersion()
@@ -125,6 +130,7 @@ func (d *DB) Close() error {
 			d.witness.close()
 			return
 		}
+		d.endSyncs()
 		err := d.endBadger()
 		if err == nil && sound {
 			if err = d.Sound(); err == nil {
@@ -348,6 +354,9 @@ func (d *DB) view(w *writer, f func(*badger.Txn) error) (err error) {
 // update runs f in a write transaction of w's keys, whose lock the caller holds.
 // closing says that the DB is being closed and nobody else writes.
 func (d *DB) update(w *writer, closing bool, f func(*tx) error) error {
+	if d.health.unwritable.Load() {
+		return d.damage() // Badger would end the process
+	}
 	ts, err := d.o.begin(w, closing)
 	if err != nil {
 		return err
@@ -355,8 +364,12 @@ func (d *DB) update(w *writer, closing bool, f func(*tx) error) error {
 	defer d.o.end(w)
 	t := &tx{b: d.b, ts: ts, txn: d.b.NewTransactionAt(ts, true)}
 	defer func() { t.txn.Discard() }()
-	if err := f(t); err != nil {
-		return err
+	err = f(t)
+	if err == nil {
+		err = t.commit()
 	}
-	return t.commit()
+	if t.lost != nil {
+		return d.unwritten(t.lost)
+	}
+	return err
 }

@@ -266,3 +266,18 @@ func OpenReads(db *DB) int {
 	defer db.o.mu.Unlock()
 	return db.o.open
 }
+
+// OpenError is openError.
+func OpenError(dir string, err error) error { return openError(dir, err) }
+
+// Mismatches returns how many blocks of all DBs did not have their checksum.
+func Mismatches() uint64 { return mismatches.Load() }
+
+// SyncsEnd tells whether somebody waits for the syncs of db to end, or has Badger to himself.
+func SyncsEnd(db *DB) bool {
+	if !db.swap.TryRLock() {
+		return true
+	}
+	db.swap.RUnlock()
+	return false
+}

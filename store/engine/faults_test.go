@@ -362,3 +362,61 @@ func takeAll(t *testing.T, disk string) (free func()) {
 	must(t, f.Close())
 	return func() { must(t, os.Remove(name)) }
 }
+
+// fewFiles says, in its environment, how many files more the process may open; the directory of
+// its DB is behind.
+const fewFiles = "MILLRACE_TEST_FEW_FILES"
+
+// TestTooFewDescriptorsAreNotTheFiles opens a sound DB of several tables in child processes that
+// may open one file, two, and so on: until they are enough it stays where it is. Badger ends the
+// process for some that it lacks.
+func TestTooFewDescriptorsAreNotTheFiles(t *testing.T) {
+	if s := os.Getenv(fewFiles); s != "" {
+		openWithFewFiles(t, s)
+		return
+	}
+	parent := t.TempDir()
+	dir := filepath.Join(parent, "db")
+	mergeable(t, dir)
+	refused := 0
+	for more := 1; ; more++ {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s", fewFiles, more, dir))
+		out, _ := cmd.CombinedOutput() // it says what counts
+		if asides, err := filepath.Glob(dir + ".corrupt-*"); err != nil || len(asides) > 0 {
+			t.Fatalf("with %d files: %v\n%s", more, asides, out)
+		}
+		if strings.Contains(string(out), "--- PASS") {
+			t.Logf("it takes %d files; for %d others it says so", more, refused)
+			break
+		}
+		if strings.Contains(string(out), "too many open files") {
+			refused++
+		} else {
+			t.Fatalf("with %d files:\n%s", more, out)
+		}
+	}
+	if refused < 5 {
+		t.Errorf("it was refused %d times", refused)
+	}
+}
+
+// openWithFewFiles opens a DB with as many files more as s begins with.
+func openWithFewFiles(t *testing.T, s string) {
+	t.Helper()
+	var more uint64
+	_, err := fmt.Sscan(s, &more)
+	must(t, err)
+	_, dir, _ := strings.Cut(s, " ")
+	used, err := os.ReadDir("/proc/self/fd")
+	must(t, err)
+	var limit unix.Rlimit
+	must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	before := limit
+	limit.Cur = uint64(len(used)) + more
+	must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
+	db, _, err := engine.OpenOrSetAside(dir, small, quiet)
+	must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &before)) // to close it takes some, too
+	must(t, err)
+	must(t, db.Close())
+}

@@ -24,6 +24,10 @@ const (
 	// openFails is what Badger says before it waits for merges, in order to fail to open.
 	openFails = "Received err: %v. Cleaning up..."
 
+	// memtableFails is what Badger says when it cannot make a memtable, under the lock that whoever
+	// reads needs too. It has none when it lets go of the lock.
+	memtableFails = "Got error: %v for id: %d\n"
+
 	// openMax bounds how long a merge waits until the DB is open. Badger can wait for
 	// the merge, while it writes what was in memory before a crash.
 	openMax = 10 * time.Second
@@ -78,6 +82,14 @@ func (m *merges) read() {
 	}
 }
 
+// unwritten tells the DB that Badger is without a memtable, before a read comes upon it and takes
+// it for damage of the files.
+func (m *merges) unwritten(args []any) {
+	if d := m.db.Load(); d != nil && len(args) > 0 {
+		_ = d.unwritten(args[0]) // the commit is told
+	}
+}
+
 // checkFiles reads all tables of a DB that is not open yet: which of them are merged is not to be
 // known then.
 func (m *merges) checkFiles() error {
@@ -108,8 +120,14 @@ func (d *DB) checkMerged() {
 			_ = d.fail(&DamagedError{Reason: fmt.Sprintf("a table in %s cannot be read: %v", d.dir, r)}) // Sound tells it
 		}
 	}()
+	// A block may have been counted that nobody has looked for yet. Sound may look when the tables
+	// are gone.
+	counted := mismatches.Load() != d.health.judged.Load()
 	for _, t := range d.levels.merged() {
 		at := checkAll(t)
+		if at == nil && counted {
+			at = checkBlocks(t)
+		}
 		d.letGo(t)
 		if at != nil {
 			_ = d.fail(at.damage()) // Sound tells it

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"strings"
 	"syscall"
 
 	"github.com/dgraph-io/badger/v4"
@@ -87,10 +88,11 @@ func openBadger(dir string, cfg Config, log *slog.Logger, m *merges) (b *badger.
 	return b, w, sameBoot(dir), nil
 }
 
-// environmentErrors are the errors that say nothing about the files.
+// environmentErrors are the errors that say nothing about the files. One whose text is a part of
+// another's comes behind it.
 var environmentErrors = []error{
-	fs.ErrPermission, syscall.EACCES, syscall.EPERM, syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS,
-	syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOTDIR, syscall.EBUSY, syscall.EINTR,
+	syscall.EACCES, syscall.EPERM, fs.ErrPermission, syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS,
+	syscall.ENFILE, syscall.EMFILE, syscall.ENOMEM, syscall.ENOTDIR, syscall.EBUSY, syscall.EINTR,
 }
 
 // openError gives an error of opening its cause.
@@ -98,13 +100,23 @@ func openError(dir string, err error) error {
 	if _, ok := errors.AsType[*LockedError](err); ok || errors.Is(err, ErrCorrupt) {
 		return err
 	}
-	if errors.Is(err, syscall.EWOULDBLOCK) {
+	if isOrSays(err, syscall.EWOULDBLOCK) {
 		return &LockedError{Dir: dir, Err: err}
 	}
 	for _, m := range environmentErrors {
 		if errors.Is(err, m) {
 			return fmt.Errorf("engine: open %s: %w", dir, err)
 		}
+		if isOrSays(err, m) {
+			return fmt.Errorf("engine: open %s: %w: %w", dir, m, err)
+		}
 	}
 	return corrupt("open %s: %v", dir, err)
+}
+
+// isOrSays tells whether an error has a cause, or its text. Badger formats causes into its errors,
+// so nothing else is left of them. Sound files that are taken for damaged cost a rebuild; damaged
+// ones under such a text cost an error that somebody reads.
+func isOrSays(err, cause error) bool {
+	return errors.Is(err, cause) || strings.Contains(err.Error(), cause.Error())
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -298,4 +299,72 @@ func TestOpen_refuses(t *testing.T) {
 			t.Errorf("%+v was accepted", cfg)
 		}
 	}
+}
+
+// TestAMemtableThatCannotBeReplacedLeavesTheFilesWhole takes the name of the log that the next
+// memtable would have. Badger has no memtable then: a read panics, and another write would end
+// the process. Nothing is wrong with the files.
+func TestAMemtableThatCannotBeReplacedLeavesTheFilesWhole(t *testing.T) {
+	m := newModel(t, 25)
+	for range 20 {
+		m.next()
+	}
+	dir := filepath.Join(t.TempDir(), "db")
+	var db *engine.DB
+	var told error // what a read beside it is told, at the earliest
+	db, err := engine.Open(dir, small, slog.New(listener(func(text string) {
+		if strings.HasPrefix(text, "Got error: ") {
+			told = db.Sound()
+		}
+	})))
+	must(t, err)
+	p := openPartition(t, db, partA)
+	m.apply(t, p, 0, 10)
+	must(t, db.SyncPartitions())
+	m.apply(t, p, 10, 15)
+	logs, err := filepath.Glob(filepath.Join(dir, "*.mem"))
+	must(t, err)
+	var last int
+	_, err = fmt.Sscanf(filepath.Base(slices.Max(logs)), "%d.mem", &last)
+	must(t, err)
+	next := filepath.Join(dir, fmt.Sprintf("%05d.mem", last+1))
+	must(t, os.Mkdir(next, 0o700))
+	other := openPartition(t, db, partB)
+	write := func(i int) error {
+		b := other.NewBatch(&engine.Schema{})
+		must(t, b.PutBody(item(key(t, "k"), fmt.Sprint(i), `{"f":"`+strings.Repeat("f", 1<<17)+`"}`)))
+		return b.Commit()
+	}
+	var failed error
+	for i := 0; failed == nil; i++ {
+		failed = write(i)
+	}
+	unsynced := func(what string, err error) {
+		t.Helper()
+		if damage, ok := errors.AsType[*engine.DamagedError](err); !ok || !damage.Unsynced {
+			t.Fatalf("%s says %v", what, err)
+		}
+	}
+	func() {
+		defer func() { _ = db.Caught(recover()) }() // the DB is asked below
+		s := p.Snapshot()
+		defer s.Close()
+		_, _, _ = s.Get(key(t, "k"), "a") // it cannot be had
+	}()
+	unsynced("the DB", db.Sound())
+	unsynced("the commit", failed)
+	unsynced("a read beside the commit", told)
+	unsynced("the next commit", write(0))
+	must(t, os.Remove(next))
+	again, aside, err := db.Renew(0)
+	must(t, err)
+	q := openPartition(t, again, partA)
+	state, err := q.State()
+	must(t, err)
+	if aside != "" || state.Applied != 10 {
+		t.Fatalf("it goes on from %d, aside %q; want 10", state.Applied, aside)
+	}
+	m.apply(t, q, 10, 20)
+	m.check(t, q)
+	must(t, again.Close())
 }

@@ -22,24 +22,57 @@ import (
 //
 // The logs are written through a shared mapping. On Linux fsync covers that.
 func (d *DB) Sync() error {
-	if wrong := d.health.wrong.Load(); wrong != nil {
-		return wrong
+	if err := d.damage(); err != nil {
+		return err
 	}
+	if err := d.syncShared(); err != nil {
+		if wrong := d.damage(); wrong != nil {
+			return wrong
+		}
+		return fmt.Errorf("engine: sync: %w", err)
+	}
+	// The system tells once that it could not write a file, so a sync beside this one may have been
+	// told in its place:
+	//
+	//	this sync     file 1 ──────────────── file 2: well
+	//	another one          file 2: failed
+	//
+	// So this one ends when those that ran beside it have, and know what they were told.
+	d.syncing.Lock()
+	defer d.syncing.Unlock()
+	if err := d.damage(); err != nil {
+		return err
+	}
+	return d.faulted() // no sync tells of a page that its file lacks
+}
+
+// syncShared syncs beside others, and records that it failed before it lets them end.
+func (d *DB) syncShared() error {
+	d.syncing.RLock()
+	defer d.syncing.RUnlock()
 	err := d.syncFiles()
 	if failed, ok := errors.AsType[*syncError](err); ok {
 		// The system may have dropped what it could not write, and say nothing when it is
 		// asked again: only what the last good sync covered is known to be there.
 		return d.fail(&DamagedError{Unsynced: true, Reason: fmt.Sprintf("a sync failed, and what was written since the last good one may be lost: %v", failed.err)})
 	}
-	if err != nil {
-		return fmt.Errorf("engine: sync: %w", err)
-	}
-	return d.faulted() // no sync tells of a page that its file lacks
+	return err
+}
+
+// endSyncs waits for the syncs that run, and refuses those that come: Badger has no log to sync
+// when it is closed, and would panic.
+func (d *DB) endSyncs() {
+	d.swap.Lock()
+	defer d.swap.Unlock()
+	d.gone = true
 }
 
 func (d *DB) syncFiles() error {
 	d.swap.RLock()
 	defer d.swap.RUnlock()
+	if d.gone {
+		return ErrClosed
+	}
 	logs, err := filesOf(d.dir, logSuffix)
 	if err != nil {
 		return err
@@ -48,6 +81,9 @@ func (d *DB) syncFiles() error {
 		if err := d.syncFile(name); err != nil {
 			return err
 		}
+	}
+	if d.health.unwritable.Load() {
+		return d.damage() // Badger may have no log to sync, and would panic
 	}
 	// Little is left for it to do, and it does not depend on what fsync covers.
 	if err := d.b.Sync(); err != nil {

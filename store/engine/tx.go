@@ -15,6 +15,8 @@ type tx struct {
 	b   *badger.DB
 	ts  uint64
 	txn *badger.Txn
+
+	lost error // why what was committed may be there in part
 }
 
 // set writes a key. Both slices must stay as they are until commit returns.
@@ -45,14 +47,27 @@ func (t *tx) delete(key []byte) error {
 }
 
 func (t *tx) split() error {
-	if err := t.txn.CommitAt(t.ts, nil); err != nil {
+	if err := t.commitPart(); err != nil {
 		return err
 	}
 	t.txn = t.b.NewTransactionAt(t.ts, true)
 	return nil
 }
 
-func (t *tx) commit() error { return wrapWrite(t.txn.CommitAt(t.ts, nil)) }
+func (t *tx) commit() error { return wrapWrite(t.commitPart()) }
+
+// commitPart commits what one Badger transaction holds. Badger looks at a transaction before it
+// writes anything of it; any error but those of that look comes from the writing.
+func (t *tx) commitPart() error {
+	err := t.txn.CommitAt(t.ts, nil)
+	switch {
+	case err == nil, errors.Is(err, badger.ErrDBClosed), errors.Is(err, badger.ErrBlockedWrites),
+		errors.Is(err, badger.ErrConflict), errors.Is(err, badger.ErrTxnTooBig), errors.Is(err, badger.ErrDiscardedTxn):
+	default:
+		t.lost = err
+	}
+	return err
+}
 
 func wrapWrite(err error) error {
 	switch {
