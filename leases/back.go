@@ -73,22 +73,25 @@ func (l *loop) askIfBack(runCtx context.Context) {
 	})
 }
 
-// leaderHasLess reports whether the leader has a lower revision of a key than the given one, or none. It
-// asks until ctx ends.
+// leaderHasLess reports whether the leader has a lower revision of a key than the given one, or none: it
+// has to say so lowerMax times, because it may have been succeeded without knowing it yet. It asks
+// until ctx ends.
 func (l *loop) leaderHasLess(ctx context.Context, key string, revision uint64) bool {
 	pause := retryPause{first: l.cfg.RenewInterval / 16, most: l.cfg.RenewInterval}
-	for ctx.Err() == nil {
+	for lower := 0; ctx.Err() == nil; pause.wait(ctx) {
 		tryCtx, cancel := context.WithTimeout(ctx, l.cfg.RenewInterval)
 		e, err := l.store.Get(tryCtx, key)
 		cancel()
-		if err == nil {
-			return e.Revision < revision
+		switch {
+		case err == nil && e.Revision >= revision:
+			return false
+		case err == nil, errors.Is(err, errNotFound):
+			if lower++; lower >= lowerMax {
+				return true
+			}
+		default:
+			l.log.Debug("leader did not say whether the lease bucket went back", "error", err)
 		}
-		if errors.Is(err, errNotFound) {
-			return true
-		}
-		l.log.Debug("leader did not say whether the lease bucket went back", "error", err)
-		pause.wait(ctx)
 	}
 	return false
 }

@@ -318,7 +318,7 @@ func (l *loop) doDue(runCtx context.Context) {
 	// This process's own beats are not stored, so it cannot reach the bucket, and knows nothing
 	// of the others.
 	if _, at := l.beat.lastStored(); now-at > l.cfg.RenewInterval*3/2 {
-		l.reachableSince = now
+		l.reachableSince = max(now, l.quietUntil)
 		l.view.restartWaits(now)
 	}
 	for resource, pause := range l.pauses {

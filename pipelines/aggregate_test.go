@@ -258,6 +258,13 @@ func TestReconcilerTidiesUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.apply(t, totals(t, countAndSum, "eventual"))
+	// Who reads product, and has no target there, keeps nothing of it.
+	n.apply(t, decode(t, `
+apiVersion: millrace/v1
+kind: Pipeline
+metadata: {name: product-rows}
+spec: {source: {container: product}, project: {sink: {parquet: {path: `+t.TempDir()+`}}, tables: {rows: {key: [id], columns: {id: id}}}}}
+`))
 	kept := n.rules(t, "customer")[0]
 	orphan := kept
 	orphan.Pipeline = "orphan-k2x4c7ab"

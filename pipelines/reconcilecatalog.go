@@ -95,7 +95,8 @@ func (s *reconciler) ask(ctx context.Context, w *registry.World) ([]unneeded, er
 			source = &need{}
 		}
 		if n == nil {
-			source.unsure = true // which tombstones the pipeline needs there, its target tells
+			// Which tombstones a cascade needs there, its target tells; others have none.
+			source.unsure = source.unsure || rec.Spec.Kind() == spec.CascadeKind
 			continue
 		}
 		errs = append(errs, n.add(s.client, rec, w.Containers, source))

@@ -206,6 +206,33 @@ func TestVerifyJudgesRowsOfItemsThatAreGone(t *testing.T) {
 	}
 }
 
+// TestI6_ARowThatIsKeptStaysBesideARefusal: an item has expired, its row stays, and the item is made again with a value that its
+// column does not take.
+func TestI6_ARowThatIsKeptStaysBesideARefusal(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.apply(t, decode(t, expiringContainers))
+	n.apply(t, decode(t, strings.Replace(keepingPipeline, "SINK", "{container: {}}", 1)))
+	n.put(t, "event", event("old", "old", 2, 1))
+	n.awaitExpiries(t, "event", 0, 1)
+	refused := strings.Replace(event("old", "old", 2, 0), `"n":2`, `"n":"two"`, 1)
+	n.put(t, "event", refused)
+	n.idle(t)
+	for _, when := range []string{"made again", "deleted"} {
+		r, by := n.verify(t, verify.Config{})
+		if p := by["archive"]; p.Verdict != verify.VerdictEqual || p.Copies == 0 {
+			t.Errorf("%s: %+v\n%s", when, p, text(r))
+		}
+		if got := n.read(t, "kept", "old", "old", "n"); got != "2" {
+			t.Errorf("%s: the row has %s", when, got)
+		}
+		if when == "made again" {
+			n.delete(t, "event", "k", "old")
+			n.idle(t)
+		}
+	}
+}
+
 // TestVerifySaysWhatItCannotJudge: where a log has lost its beginning, nobody can tell whether
 // the row of an item that is gone has to be there. What is there is judged all the same.
 func TestVerifySaysWhatItCannotJudge(t *testing.T) {

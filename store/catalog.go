@@ -31,6 +31,8 @@ type CatalogConfig struct {
 	// Held is how many partitions of a store this process's directory holds. Where there are any, a NATS system
 	// that has nothing of Millrace's is another one or has lost everything, and is left as it is.
 	Held int
+	// Await says that another process makes the bucket. Where there is none yet, the error is jetstream.ErrBucketNotFound.
+	Await bool
 	// Restoring opens a catalog into which a restore has not ended.
 	Restoring bool
 }
@@ -66,7 +68,7 @@ func OpenCatalog(ctx context.Context, js jetstream.JetStream, cfg CatalogConfig)
 	if exam.Fresh && cfg.Held > 0 {
 		return nil, &EmptyError{cfg.Held}
 	}
-	kv, err := openCatalogBucket(ctx, js, exam.Fresh && !cfg.ReadOnly, cfg.Replicas)
+	kv, err := openCatalogBucket(ctx, js, exam.Fresh && !cfg.ReadOnly && !cfg.Await, cfg.Replicas)
 	if err != nil {
 		return nil, fmt.Errorf("open the catalog (bucket %s): %w", CatalogBucket, err)
 	}

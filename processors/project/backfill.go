@@ -79,7 +79,7 @@ func (f *backfiller) Run(ctx context.Context) error {
 		}
 		f.noteBegin(ctx, err)
 		if err := pauses.Wait(ctx, err); err != nil {
-			return nil // ctx has ended
+			return nil //nolint:nilerr // ctx has ended
 		}
 	}
 	return f.Backfiller.Run(ctx)
@@ -171,7 +171,7 @@ func (f *backfiller) page(ctx context.Context, next *processors.Backfill) error 
 	if err := f.r.openSink(ctx); err != nil {
 		return f.r.endIfFatal(ctx, err)
 	}
-	g := newCoalescer(f.r.p)
+	g := newCoalescer(f.r.p, true)
 	// A page of the store has up to 1,000 items and seldom as many bytes as a sink likes to
 	// write at once: several are coalesced, but the feed waits for the slot meanwhile.
 	for items := 0; items < backfillItemsMax && g.bytes < backfillBytesMax && !next.Done; {

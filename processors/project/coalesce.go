@@ -28,6 +28,11 @@ type coalescer struct {
 	slab          []rowState // of which those of items are cut
 	slabRows      int        // the rows that it had before any was cut
 	source        string     // of the row that was counted last
+
+	// dropsRefused says that rows go whose place is a reject's, whether or not the body before had them. A backfill that
+	// would have removed one may have been stopped, so it is true without one too, but where the row of
+	// an item that has expired stays when the item is made again as a reject.
+	dropsRefused bool
 }
 
 // itemState is what has become of one item's rows and rejects, in the order in
@@ -57,9 +62,11 @@ type rejectState struct {
 	gone bool
 }
 
-func newCoalescer(p *Projection) *coalescer {
+// newCoalescer returns an empty one. backfilling says that the sink may have rows from before columns were added which are
+// rejects with them.
+func newCoalescer(p *Projection, backfilling bool) *coalescer {
 	return &coalescer{
-		p: p, sources: map[string]int{},
+		p: p, sources: map[string]int{}, dropsRefused: backfilling || !p.keepsLives(),
 		before: rowBuilder{p: p, reuse: true, passing: true}, after: rowBuilder{p: p, reuse: true},
 	}
 }
@@ -83,12 +90,11 @@ func (g *coalescer) addChange(ch *feed.Change) error {
 	rows, rejects := g.after.buildItem(ch.Key, ch.ID, ch.After)
 	// A row that was fine before a column was added may be a reject since: the body before
 	// the change makes the same reject now, so the difference does not say that the row
-	// goes, and yet the sink has it from then. Also long after the column was added: the
-	// backfill that would have removed the row may have been stopped.
-	if len(oldRejects) > 0 {
+	// goes, and yet the sink has it from then.
+	if g.dropsRefused && len(oldRejects) > 0 {
 		g.dropRefused(ch.Key, ch.ID, before, rows)
 	}
-	if len(rejects) > 0 {
+	if g.dropsRefused && len(rejects) > 0 {
 		g.dropRefused(ch.Key, ch.ID, ch.After, rows)
 	}
 	g.diffRows(oldRows, rows)
@@ -113,7 +119,7 @@ func (g *coalescer) addItem(was *ItemToRepair, before, body []byte) {
 	}
 	rows, rejects := g.p.RowsOf(was.Key, was.ID, body)
 	// As in addChange: the sink may have, as rows, what is a reject now.
-	if len(rejects) > 0 {
+	if g.dropsRefused && len(rejects) > 0 {
 		g.dropRefused(was.Key, was.ID, body, rows)
 	}
 	for i := range rows {

@@ -49,7 +49,7 @@ func BenchmarkCoalesce(b *testing.B) {
 			b.Run(fmt.Sprintf("changes=%d/what=%s", n, what), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					g := newCoalescer(p)
+					g := newCoalescer(p, false)
 					for i := range changes {
 						if err := g.addChange(&changes[i]); err != nil {
 							b.Fatal(err)

@@ -65,7 +65,7 @@ func (p *Projection) readItems(ctx context.Context, items []ItemToRepair) ([]sto
 
 // writeRepair writes items as they were read.
 func (p *Projection) writeRepair(ctx context.Context, w Writer, at feed.Position, items []ItemToRepair, bodies []store.Item) (feed.Position, error) {
-	g := newCoalescer(p)
+	g := newCoalescer(p, false)
 	for i := range items {
 		g.addItem(&items[i], nil, bodyOf(&bodies[i]))
 		g.addKept(&items[i], bodyOf(&bodies[i]))

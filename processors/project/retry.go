@@ -42,13 +42,13 @@ func (r *RowWriter) Retry(ctx context.Context, parked *processors.Parked) error 
 	if err != nil {
 		return err
 	}
-	g := newCoalescer(r.p)
+	g := newCoalescer(r.p, backfilled)
 	item, body := &ItemToRepair{ItemRef: ref}, bodyOf(&items[0])
 	if !backfilled && r.p.mayHaveKept(body) {
 		err = r.replay(ctx, g, item, parked, before)
 		// Of an item that is there, rows of an earlier life of it that expired are not known.
 		if errors.Is(err, processors.ErrLost) && body != nil {
-			g, err = newCoalescer(r.p), nil
+			g, err = newCoalescer(r.p, backfilled), nil
 			g.addItem(item, before, body)
 		}
 		if err != nil {
@@ -68,7 +68,12 @@ func (r *RowWriter) Retry(ctx context.Context, parked *processors.Parked) error 
 func (p *Projection) mayHaveKept(body []byte) bool {
 	// An item that is not there may have expired, or been deleted: nothing of it says which.
 	// The time to live of its container may have been another one then.
-	return p.cfg.OnExpire != Delete && (body == nil || p.cfg.Source.Info().Spec.TTL != 0)
+	return p.cfg.OnExpire != Delete && (body == nil || p.keepsLives())
+}
+
+// keepsLives says whether an item that expires leaves rows that stay when it is made again.
+func (p *Projection) keepsLives() bool {
+	return p.cfg.OnExpire != Delete && p.cfg.Source.Info().Spec.TTL != 0
 }
 
 // replay adds what a change that was given up and all later ones of its item make of its rows,

@@ -70,7 +70,7 @@ func TestARetryWaitsForASlowFlush(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				sink := &slowSink{took: c.took, fails: c.fails}
-				r := (&Projection{declaration: &declaration{}, cfg: Config{Sink: sink}, limits: Limits{FlushInterval: time.Hour, FlushRowsMax: 1000, FlushBytesMax: 1 << 20}}).
+				r := (&Projection{declaration: &declaration{}, cfg: Config{Sink: sink, OnExpire: Delete}, limits: Limits{FlushInterval: time.Hour, FlushRowsMax: 1000, FlushBytesMax: 1 << 20}}).
 					Rows(feed.Partition{}).(*RowWriter)
 				r.term = &processors.Term{Resource: r.p.Resource(feed.Partition{}), Epoch: 1, Logger: slog.New(slog.DiscardHandler)}
 				ran := make(chan error, 1)
@@ -79,7 +79,7 @@ func TestARetryWaitsForASlowFlush(t *testing.T) {
 
 				ctx, progress, end := patience(term)
 				defer end()
-				g := newCoalescer(r.p)
+				g := newCoalescer(r.p, false)
 				g.setReject(&Reject{Source: "c/[1]/o"}, true)
 				began := time.Now()
 				err := r.writeBetween(ctx, g, progress)

@@ -114,7 +114,8 @@ const writeBytesMax = 8 << 20
 
 // Process writes the rows that the batch has made, changed and removed.
 func (r *RowWriter) Process(ctx context.Context, b *processors.Batch) error {
-	g := newCoalescer(r.p)
+	backfilling := r.backfill.Left()
+	g := newCoalescer(r.p, backfilling)
 	var upTo feed.Position
 	for at, change := range b.Changes() {
 		// Before the next change, so that what is written last ends with the batch.
@@ -122,7 +123,7 @@ func (r *RowWriter) Process(ctx context.Context, b *processors.Batch) error {
 			if err := r.writeBatch(ctx, g, upTo); err != nil {
 				return r.endIfFatal(ctx, err)
 			}
-			g = newCoalescer(r.p)
+			g = newCoalescer(r.p, backfilling)
 		}
 		r.seen = maxPosition(r.seen, at)
 		if err := g.addChange(change); err != nil {

@@ -326,7 +326,8 @@ func List(ctx context.Context, s snapshot.Store) (all []*Backup, damage []error,
 }
 
 // readAll returns what all manifests of a place say, the oldest first, those too that do not
-// count. damage tells of those that are damaged, or not there any more.
+// count. damage tells of those that cannot be read: they are damaged, not there any more, or the place does not
+// give them, now or ever. Who can do without them goes on.
 func readAll(ctx context.Context, s snapshot.Store) (all []*Backup, damage []error, err error) {
 	names, err := s.List(ctx, backupsFolder)
 	if err != nil {
@@ -339,15 +340,14 @@ func readAll(ctx context.Context, s snapshot.Store) (all []*Backup, damage []err
 			continue
 		}
 		b, err := readBackup(ctx, s, id)
-		_, damaged := errors.AsType[*DamagedError](err)
-		switch {
-		case damaged, errors.Is(err, snapshot.ErrNotFound):
-			damage = append(damage, err)
-		case err != nil: // it may be whole
+		if _, newer := errors.AsType[*NewerError](err); newer {
 			return nil, nil, err
-		default:
-			all = append(all, b)
 		}
+		if err != nil {
+			damage = append(damage, err)
+			continue
+		}
+		all = append(all, b)
 	}
 	return all, damage, nil
 }

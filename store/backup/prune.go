@@ -119,10 +119,15 @@ type pruner struct {
 // readManifests returns all manifests of the place, those too that do not count.
 func (p *pruner) readManifests(ctx context.Context) ([]*Backup, error) {
 	all, damage, err := readAll(ctx, p.place)
-	if err == nil && len(damage) > 0 {
-		err = &UnreadableError{damage}
+	if err != nil || len(damage) == 0 {
+		return all, err
 	}
-	return all, err
+	for _, d := range damage {
+		if _, damaged := errors.AsType[*DamagedError](d); !damaged { // it may be whole, so nobody is to remove it
+			return nil, fmt.Errorf("what a backup needs is not known, so nothing was deleted: %w", d)
+		}
+	}
+	return nil, &UnreadableError{damage}
 }
 
 // beginDeleting makes the mark name the backups that stay, and those that came meanwhile: no others

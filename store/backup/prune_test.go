@@ -344,8 +344,8 @@ func (d *deaf) Get(ctx context.Context, name string) ([]byte, error) {
 	return d.Store.Get(ctx, name)
 }
 
-// TestAPlaceThatDoesNotAnswerHasNoDamage: a manifest that cannot be read now is not one that nobody can restore, and
-// one that was pruned meanwhile is none any more. One that is damaged is told of where a time was asked for that it may have.
+// TestAPlaceThatDoesNotAnswerHasNoDamage: a manifest that cannot be read now is not one that is to be removed, and others
+// can be restored; one that was pruned meanwhile is none any more. One that is damaged is told of where a time was asked for that it may have.
 func TestAPlaceThatDoesNotAnswerHasNoDamage(t *testing.T) {
 	t.Parallel()
 	s := storetest.Start(t)
@@ -359,16 +359,19 @@ func TestAPlaceThatDoesNotAnswerHasNoDamage(t *testing.T) {
 	manifest := second.ID + ".json"
 
 	slow := &deaf{place, manifest, errors.New("no answer in time")}
-	_, damage, err := backup.List(t.Context(), slow)
-	if !errors.Is(err, slow.err) || len(damage) > 0 {
-		t.Errorf("list: %v, %v", damage, err)
+	all, damage, err := backup.List(t.Context(), slow)
+	if err != nil || len(all) != 1 || len(damage) != 1 || !errors.Is(damage[0], slow.err) {
+		t.Errorf("list: %v, %v, %v", all, damage, err)
+	}
+	if _, err := backup.Choose(t.Context(), slow, first.ID, backup.Latest, nil); err != nil {
+		t.Errorf("one that can be read is named: %v", err)
 	}
 	_, err = backup.Prune(t.Context(), slow, backup.Keep{Last: 1}, true, nil)
 	if _, unreadable := errors.AsType[*backup.UnreadableError](err); unreadable || !errors.Is(err, slow.err) {
 		t.Errorf("prune: %v", err)
 	}
 	gone := &deaf{place, manifest, snapshot.ErrNotFound}
-	all, damage, err := backup.List(t.Context(), gone)
+	all, damage, err = backup.List(t.Context(), gone)
 	if err != nil || len(damage) > 0 || len(all) != 1 || all[0].ID != first.ID {
 		t.Errorf("list: %v, %v, %v", all, damage, err)
 	}

@@ -391,13 +391,7 @@ func (s *Server) newestLacks(ctx context.Context, p *Partition) bool {
 		return false // it is said where one is taken
 	}
 	if len(damage) == 0 && (len(all) == 0 || all[0].Log != p.feed.ID()) {
-		// The snapshots may have been kept elsewhere until now, or have been lost.
-		if shape := p.shape.Load(); shape == nil || shape.Begin() == 1 {
-			p.doubted.Store(0)
-			return false
-		}
-		p.log.Warn("the log was trimmed, and there is no snapshot of what is gone; one is taken")
-		return true
+		return p.needsOwn(ctx)
 	}
 	if len(damage) == 0 {
 		p.readWhole.Delete(all[0].ID()) // it was, and somebody says that it is no more
@@ -413,5 +407,24 @@ func (s *Server) newestLacks(ctx context.Context, p *Partition) bool {
 	for _, d := range damage {
 		p.log.Error("a snapshot cannot be used; another one is taken", "error", d)
 	}
+	return true
+}
+
+// needsOwn tells whether the log lacks what made the partition's state, where the store of snapshots has none of it: they may
+// have been kept elsewhere until now, or have been lost.
+func (p *Partition) needsOwn(ctx context.Context) bool {
+	shape := p.shape.Load()
+	if shape == nil || shape.Begin() == 1 {
+		p.doubted.Store(0)
+		return false
+	}
+	// One that continues another log begins with all that was there.
+	if c, err := p.continued(ctx, shape); c != nil || err != nil {
+		if err == nil {
+			p.doubted.Store(0)
+		}
+		return false
+	}
+	p.log.Warn("the log was trimmed, and there is no snapshot of what is gone; one is taken")
 	return true
 }

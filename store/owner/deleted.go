@@ -66,6 +66,7 @@ func (s *Server) dropUnlisted(ctx context.Context, db *engine.DB) (left bool, er
 	var errs []error // a store of snapshots that refuses those of one keeps the others from nothing
 	for _, id := range kept {
 		if !s.unlisted(id) {
+			errs = append(errs, s.noteUnopened(ctx, db, id))
 			continue
 		}
 		if s.inUse(id) {
@@ -165,6 +166,28 @@ func (s *Server) noteListed(db *engine.DB, id feed.Partition, is, want feed.LogI
 		return fmt.Errorf("partition %s: %w", id, err)
 	}
 	return nil
+}
+
+// noteUnopened is noteListed for a partition that nobody may open here: another store owns it now, or the catalog was made
+// again under an owner. It looks at the log only where the note is of another catalog.
+func (s *Server) noteUnopened(ctx context.Context, db *engine.DB, id feed.Partition) error {
+	s.mu.Lock()
+	lists := s.lists
+	s.mu.Unlock()
+	want, ready := s.logOf(id)
+	listed, err := db.CatalogOf(id)
+	if err != nil || !ready || listed == lists {
+		return err
+	}
+	log, err := feed.OpenLog(ctx, s.js, id, s.cfg.Log)
+	if errors.Is(err, feed.ErrNoLog) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("partition %s: %w", id, err)
+	}
+	defer log.Close()
+	return s.noteListed(db, id, log.ID(), want)
 }
 
 // holdsNothing says whether nothing of a partition was ever applied in an engine: it was being opened when its container

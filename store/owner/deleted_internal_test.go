@@ -36,7 +36,12 @@ func TestI2_ACatalogIsNotedOnlyWithWhatItLists(t *testing.T) {
 		}
 	}
 	s.adoptContainers("of before", []store.ContainerInfo{w.info})
-	note()
+	if err := s.noteUnopened(t.Context(), n.db, n.id); err != nil {
+		t.Fatal(err)
+	}
+	if of, err := n.db.CatalogOf(n.id); err != nil || of != "of before" {
+		t.Errorf("where nobody opens it the note is %q, %v", of, err)
+	}
 	undeleted("its log is there", "is there")
 	if err := w.js.DeleteStream(t.Context(), n.id.Stream()); err != nil {
 		t.Fatal(err)

@@ -242,7 +242,8 @@ func (n *Node) openEngine(context.Context) error {
 // openCatalog opens what all roles share.
 func (n *Node) openCatalog(ctx context.Context) (err error) {
 	replicas := n.cfg.Replicas()
-	cfg := store.CatalogConfig{Replicas: replicas, Log: n.cfg.Feed.Log}
+	// A worker has nothing that tells an empty system from one that has lost everything.
+	cfg := store.CatalogConfig{Replicas: replicas, Log: n.cfg.Feed.Log, Await: !n.roles.Store}
 	if n.db != nil {
 		held, err := n.db.Partitions()
 		if err != nil {

@@ -111,7 +111,7 @@ func (p *proxy) toServer(client, server net.Conn, silent, answered chan struct{}
 		if err != nil {
 			return
 		}
-		time.Sleep(p.delay)
+		time.Sleep(p.delay) //nolint:forbidigo // a slow line
 		harm, after := p.next()
 		if harm != nil && after {
 			close(silent)
