@@ -22,6 +22,7 @@ import (
 	"github.com/millrace/millrace/store/engine"
 	"github.com/millrace/millrace/store/gateway"
 	"github.com/millrace/millrace/store/owner"
+	"github.com/millrace/millrace/store/s3"
 )
 
 // Defaults of Config that others name.
@@ -203,6 +204,22 @@ const Off = gateway.Off
 // Encrypted tells whether a listener has TLS that is on the loopback, or is not.
 func (h *HTTP) Encrypted(loopback bool) bool { return h.TLS == "on" || h.TLS == "" && !loopback }
 
+// ownDirectories tells sinks which directories are the node's own.
+func (c *Config) ownDirectories() {
+	c.Sinks.Own = []string{c.NATS.Dir, c.Gateway.Dir, c.HTTP.Dir, filepath.Join(c.Dir, "engine")}
+}
+
+// Isolate keeps all that a node stores below Dir, and the node away from others. What a configuration says of such places is
+// about another node, which may be running or have what is not to be touched: a demo, or a test of pipelines, has
+// its own.
+func (c *Config) Isolate() {
+	c.NATS.Dir, c.NATS.Credentials = filepath.Join(c.Dir, "nats"), filepath.Join(c.Dir, "credentials")
+	c.NATS.Cluster, c.NATS.Monitor = natsd.Cluster{}, ""
+	c.Store.Snapshots.Store, c.Store.Snapshots.Directory, c.Store.Snapshots.S3 = "", "", s3.Config{}
+	c.Sinks.Roots = []string{c.Dir}
+	c.ownDirectories()
+}
+
 // complete fills in the defaults and tells what is wrong.
 func (h *HTTP) complete(bad func(format string, args ...any)) {
 	h.Listen, h.ConnectionsMax = cmp.Or(h.Listen, HTTPDefault), cmp.Or(h.ConnectionsMax, httpConnectionsMax)
@@ -272,12 +289,20 @@ func (c *Config) complete() error {
 	c.NATS.Credentials = cmp.Or(c.NATS.Credentials, filepath.Join(c.Dir, "credentials"))
 	c.Store.DataDir = c.Dir
 	c.Gateway.Dir, c.HTTP.Dir = filepath.Join(c.Dir, "gateway"), filepath.Join(c.Dir, "http")
+	emptyRoots := c.Sinks.Roots != nil && len(c.Sinks.Roots) == 0
 	if len(c.Sinks.Roots) == 0 {
 		c.Sinks.Roots = []string{c.Dir}
 	}
-	c.Sinks.Own = []string{c.NATS.Dir, c.Gateway.Dir, c.HTTP.Dir, filepath.Join(c.Dir, "engine")}
+	c.ownDirectories()
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	// An empty list reads as none, and the default is more than none.
+	if v := c.Sinks.Variables; v != nil && len(v) == 0 {
+		bad("sinks.variables is empty; leave it out for the default, or name a variable that is not set to allow none")
+	}
+	if emptyRoots {
+		bad("sinks.roots is empty; leave it out for the default, which is dir, or name a directory that is not there to allow none")
+	}
 	switch c.Durability {
 	case DurabilityDisk:
 	case DurabilityReplicas:

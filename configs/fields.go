@@ -99,7 +99,7 @@ func setText(v reflect.Value, text string) error {
 	case v.Kind() == reflect.String:
 		v.SetString(text)
 	case v.Kind() == reflect.Slice && v.Type().Elem().Kind() == reflect.String:
-		var list []string
+		list := []string{}
 		for part := range strings.SplitSeq(text, ",") {
 			if part = strings.TrimSpace(part); part != "" {
 				list = append(list, part)

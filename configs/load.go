@@ -156,7 +156,7 @@ func (d *decoder) leaf(path string, n *yaml.Node, v reflect.Value) {
 	switch {
 	case n.Tag == "!!null":
 	case n.Kind == yaml.SequenceNode && v.Kind() == reflect.Slice:
-		var list []string
+		list := []string{} // not nil: an empty one is not the same as none
 		for _, e := range n.Content {
 			if e.Kind != yaml.ScalarNode {
 				d.bad(e, "%s: a text is expected", path)

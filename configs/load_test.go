@@ -1,6 +1,7 @@
 package configs
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -168,6 +169,40 @@ func TestLoad_BrokenFilesNameTheLine(t *testing.T) {
 		if err == nil || strings.ReplaceAll(err.Error(), file, "FILE") != c.want {
 			t.Errorf("%s: error %v, want %s", name, err, c.want)
 		}
+	}
+}
+
+// TestLoad_EmptyListsOfSinksAreRefused: whoever writes one means none, and the default is more.
+func TestLoad_EmptyListsOfSinksAreRefused(t *testing.T) {
+	for _, key := range []string{"sinks.variables", "sinks.roots"} {
+		file := filepath.Join(t.TempDir(), "millrace.yaml")
+		section, name, _ := strings.Cut(key, ".")
+		if err := os.WriteFile(file, []byte(section+": {"+name+": []}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, inFile := Load(file, nil, nil)
+		_, set := Load("", nil, []string{key + "="})
+		for where, err := range map[string]error{"in a file": inFile, "set": set} {
+			if err == nil || !strings.Contains(err.Error(), key+" is empty") {
+				t.Errorf("%s, %s: %v", key, where, err)
+			}
+		}
+	}
+}
+
+// TestIsolate: of the places of another node nothing is left.
+func TestIsolate(t *testing.T) {
+	dir := t.TempDir()
+	c, err := Load("", []string{"MILLRACE_NATS_DIR=/other/nats"}, []string{
+		"dir=" + dir, "nats.credentials=/other/credentials", "nats.cluster.name=other", "nats.cluster.routes=nats://other:6222", "nats.cluster.user=u",
+		"nats.cluster.password=p", "nats.monitor=127.0.0.1:8222", "store.snapshots.directory=/other/snapshots", "sinks.roots=/other/rows",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Isolate()
+	if text := fmt.Sprintf("%+v", *c); strings.Contains(text, "/other") || c.NATS.Cluster.Name != "" || strings.Contains(text, "8222") || c.NATS.Dir != filepath.Join(dir, "nats") {
+		t.Errorf("it has %s", text)
 	}
 }
 

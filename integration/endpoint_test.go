@@ -323,6 +323,8 @@ func TestEndpoint_ErrorsSayWhatToDo(t *testing.T) {
 		{"a query that is wrong", with("MILLRACE_KEY=" + e.key), with("query", "SELECT * FROM c WHERE", "-c", "things", "--endpoint", e.url, "--ca", e.ca), 2, with("line 1, column")},
 		{"an item that is not there", with("MILLRACE_KEY=" + e.key), with("query", "things", "-k", "a", "--id", "2", "--endpoint", e.url, "--ca", e.ca), 1, with("there is no item 2")},
 		{"the server of the command line before the endpoint of the environment", with("MILLRACE_ENDPOINT=" + gone), with("export", "things", "--server", e.server), 0, nil},
+		{"its directory before that", with("MILLRACE_ENDPOINT=" + gone), with("export", "things", "--dir", e.dir), 0, nil},
+		{"its directory for a deletion", with("MILLRACE_ENDPOINT=" + gone), with("items", "delete", "things", "there is none", "--key", "a", "--dir", e.dir), 1, with("there is none")},
 	} {
 		out, errs, exit := command(t, `{"id":"2","pk":"b"}`, c.env, c.args...)
 		if exit != c.exit {

@@ -33,7 +33,7 @@ type Restoring struct {
 type RestoringError struct{ Restoring }
 
 func (e *RestoringError) Error() string {
-	return fmt.Sprintf("the restore of backup %s (--at %s) into this store, which began at %s, has not ended",
+	return fmt.Sprintf("the restore (--backup %s --at %s) into this store, which began at %s, has not ended",
 		e.Backup, e.At, e.Began.Format(time.RFC3339))
 }
 

@@ -75,13 +75,15 @@ func (a *app) addEndpoint(cmd *cobra.Command, f *endpointFlags) {
 }
 
 // resolve takes the endpoint of the environment if the command line names neither an
-// endpoint nor a server.
+// endpoint nor a server, also not by the directory or the credentials of one.
 func (f *endpointFlags) resolve(cmd *cobra.Command) error {
-	server := cmd.Flags().Changed("server")
+	flags := cmd.Flags()
+	server := flags.Changed("server")
+	named := server || flags.Changed("dir") || flags.Changed("creds")
 	switch {
 	case f.url != "" && server:
 		return &usageError{errors.New("--endpoint and --server: one of them is expected")}
-	case f.url == "" && !server:
+	case f.url == "" && !named:
 		f.url = os.Getenv(envEndpoint)
 		f.fromEnv = f.url != ""
 	}

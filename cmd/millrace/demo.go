@@ -86,6 +86,7 @@ func (a *app) demo(ctx context.Context, f *demoFlags) (err error) {
 	if err != nil {
 		return err
 	}
+	cfg.Isolate()
 	screen := newScreen(a)
 	began := time.Now()
 	screen.Say("", "A shop that is full of copies: of names in products, of counts and sums in customers", "and categories, of everything in flat tables for analysts.", "")

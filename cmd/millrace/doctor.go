@@ -132,7 +132,12 @@ func (a *app) connectOrOpen(ctx context.Context, cfg *configs.Config, inDir bool
 	}
 	lock, err := leases.LockDir(cfg.Dir)
 	if _, used := errors.AsType[*leases.DirLockedError](err); used {
-		return connect() // by the process that uses it
+		at, unknown := natsd.ReadAddress(cfg.NATS.Credentials)
+		if unknown != nil {
+			return nil, nil, err // another server that is configured is not that of the directory
+		}
+		cfg.Server = at
+		return connect() // to the process that uses it
 	}
 	if err != nil {
 		return nil, nil, err

@@ -66,6 +66,8 @@ func classify(err error) (code int, next string) {
 		return codeBad, "millrace plan -f with the same files; nothing was changed"
 	case isFindings(err):
 		return codeBad, "correct the declarations and apply again; nothing was changed"
+	case isType[*natsd.DirLockedError](err):
+		return codeNotAsked, "stop the process that uses it, or name another one with --set nats.dir=DIR; nothing was changed"
 	case errors.As(err, &dir):
 		return codeNotAsked, "name another directory with --dir"
 	case errors.As(err, &payload):
@@ -121,7 +123,7 @@ func classifyStore(err error) (code int, next string) {
 	case isType[*backup.OutsideError](err):
 		return codeBad, "millrace backup list tells to which times backups can be restored"
 	case isType[*store.RestoringError](err):
-		return codeNotAsked, "run the same millrace restore again: it goes on; or begin anew with an empty store"
+		return codeNotAsked, "run millrace restore again with this --backup and --at: it goes on; or begin anew with an empty store"
 	case isType[*backup.NoBackupsError](err), isType[*backup.NewerError](err), isType[*backup.AnotherStoreError](err), isType[*backup.NoBackupError](err):
 		return codeNotAsked, ""
 	case errors.Is(err, store.ErrDiskFull):

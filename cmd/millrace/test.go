@@ -123,6 +123,7 @@ func (a *app) withTestNode(ctx context.Context, dir string, f func(ctx context.C
 	if err != nil {
 		return err
 	}
+	cfg.Isolate()
 	log := slog.New(slog.DiscardHandler) // what goes wrong is in the report
 	if a.logLevel != "" {
 		log = a.logger(cfg)

@@ -239,6 +239,10 @@ func (c *Config) warnOfClearText() {
 		c.Log.Warn("the embedded NATS server listens beyond this machine without TLS: secrets and items cross the network readably; set nats.tls",
 			slog.String("host", c.Host))
 	}
+	if host, _, err := net.SplitHostPort(c.Monitor); err == nil && !isLoopback(host) {
+		c.Log.Warn("monitoring of the embedded NATS server listens beyond this machine without TLS: secrets cross the network readably; set nats.tls",
+			slog.String("monitor", c.Monitor))
+	}
 	if host := cmp.Or(c.Cluster.Host, clusterHostDefault); c.Cluster.Name != "" && !isLoopback(host) {
 		c.Log.Warn("the embedded NATS server takes routes of its cluster beyond this machine without TLS: the cluster's password and items cross the network readably; set nats.tls",
 			slog.String("host", host))

@@ -37,6 +37,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gofrs/flock"
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 )
@@ -59,6 +60,7 @@ var ErrUnread = errors.New("natsd: files could not be read")
 type Server struct {
 	cfg    Config // Port is set by the first start if it was PortRandom
 	access *access
+	lock   *flock.Flock // of the directory, until Close
 
 	// life lets one start or stop happen at a time, which may take minutes. It guards the next
 	// three.
@@ -84,19 +86,50 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 	}
 	cfg.warnOfClearText()
 	s := &Server{cfg: cfg}
+	if s.lock, err = lockDir(cfg.Dir); err != nil {
+		return nil, err
+	}
 	if s.access, err = openAccess(&cfg); err != nil {
-		return nil, fmt.Errorf("natsd: %w", err)
+		return nil, errors.Join(fmt.Errorf("natsd: %w", err), s.lock.Close())
 	}
 	s.life.Lock()
 	defer s.life.Unlock()
 	if err := s.startLocked(ctx); err != nil {
-		return nil, err
+		return nil, errors.Join(err, s.lock.Close())
 	}
 	if s.monitor, err = openMonitor(ctx, s); err != nil {
 		s.stopLocked()
-		return nil, err
+		return nil, errors.Join(err, s.lock.Close())
 	}
 	return s, nil
+}
+
+// lockFile is a file in Config.Dir that a server locks.
+const lockFile = "server.lock"
+
+// DirLockedError says that another server uses a directory.
+type DirLockedError struct{ Dir string }
+
+func (e *DirLockedError) Error() string {
+	return fmt.Sprintf("natsd: directory %s is in use by another server; stop that, or choose another directory (nats.dir)", e.Dir)
+}
+
+// lockDir makes a directory, for its owner alone, if it is missing, and locks it. The server itself does not: two
+// of them would cut off what the other one is appending. The lock of a node's directory is no help
+// where several nodes name one directory for their servers.
+func lockDir(dir string) (*flock.Flock, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("natsd: %w", err)
+	}
+	lock := flock.New(filepath.Join(dir, lockFile))
+	locked, err := lock.TryLock()
+	if err != nil {
+		return nil, fmt.Errorf("natsd: lock directory %s: %w", dir, err)
+	}
+	if !locked {
+		return nil, &DirLockedError{dir}
+	}
+	return lock, nil
 }
 
 // startLocked starts a server. life is held. The order of the steps:
@@ -328,6 +361,9 @@ func (s *Server) Close() {
 	if s.monitor != nil {
 		s.monitor.close()
 		s.monitor = nil
+	}
+	if err := s.lock.Close(); err != nil {
+		s.cfg.Log.Warn("the lock of the embedded server's directory could not be released", slog.Any("error", err))
 	}
 }
 

@@ -92,6 +92,30 @@ func (c *lateConn) Read(b []byte) (int, error) {
 	return c.Conn.Read(b)
 }
 
+// TestOpen_OneServerADirectory: a second one would cut off what the first one is appending, also where neither listens.
+func TestOpen_OneServerADirectory(t *testing.T) {
+	t.Parallel()
+	cfg := natsd.Config{Dir: t.TempDir(), DontListen: true}
+	first := open(t, cfg)
+	refused := func(when string) {
+		t.Helper()
+		second, err := natsd.Open(t.Context(), cfg)
+		if locked, ok := errors.AsType[*natsd.DirLockedError](err); !ok || locked.Dir != cfg.Dir {
+			t.Errorf("%s: %v", when, err)
+		}
+		if second != nil {
+			second.Close()
+		}
+	}
+	refused("open")
+	if err := first.Reopen(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	refused("opened anew")
+	first.Close()
+	open(t, cfg)
+}
+
 func TestConn_OutlivesAPauseOfTheMachine(t *testing.T) {
 	t.Parallel()
 	s := open(t, natsd.Config{DontListen: true})

@@ -195,7 +195,7 @@ func (s *stage) ends(l *lease, p *project.Projection) error {
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(time.Minute):
+	case <-time.After(poll.Most):
 		s.t.Fatal("the term does not end")
 		return nil
 	}

@@ -134,7 +134,7 @@ func (p *Plan) Restore(ctx context.Context, t *Target) (*Restored, error) {
 		return nil, err
 	}
 	if err := r.restoreAll(ctx); err != nil {
-		return nil, fmt.Errorf("%w. The restore has not ended; the same command goes on", err)
+		return nil, fmt.Errorf("%w. The restore has not ended; with --backup %s --at %s it goes on", err, r.b.ID, r.text)
 	}
 	return r.result, nil
 }

@@ -2,5 +2,5 @@ package pgsink
 
 import "time"
 
-// SetWriteMax bounds the transactions of a sink that nobody uses now.
-func (s *Sink) SetWriteMax(most time.Duration) { s.writeMax = most }
+// SetStepsMax bounds the steps of the transactions of a sink that nobody uses now.
+func (s *Sink) SetStepsMax(most time.Duration) { s.stepsMax = most }

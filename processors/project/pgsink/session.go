@@ -43,7 +43,7 @@ func (s *Sink) beginWriter(pipeline string, how mode) string {
 		lock = "pg_advisory_xact_lock"
 	}
 	lock = "select " + lock + "(" + s.lockKey(pipeline) + "), " + setting("lock_timeout", milliseconds(lockMax))
-	return begin + settings("lock_timeout", milliseconds(s.writeMax), "statement_timeout", milliseconds(s.writeMax),
+	return begin + settings("lock_timeout", milliseconds(writeMax), "statement_timeout", milliseconds(writeMax),
 		"enable_seqscan", "off", "enable_hashjoin", "off", "enable_mergejoin", "off") + "; " + lock + ";\n"
 }
 

@@ -39,9 +39,9 @@ const (
 	idleMax = 10 * time.Second
 	// writeMax bounds one transaction of a Write.
 	writeMax = time.Minute
-	// stepwiseShare is the part of that, one in so many, after which a transaction that goes step by
-	// step begins no further step: the one that it is in may take as long again, and more.
-	stepwiseShare = 6
+	// stepsMax is how long a transaction that goes step by step begins further steps: the one that it
+	// is in may take as long again, and more, within writeMax.
+	stepsMax = writeMax / 6
 	// statementRowsMax and statementBytesMax bound what one statement carries; what
 	// PostgreSQL keeps of it meanwhile is to fit into its work_mem.
 	statementRowsMax  = 2000
@@ -53,7 +53,7 @@ const (
 type Sink struct {
 	cfg      Config
 	conns    *conns
-	writeMax time.Duration // writeMax but in tests
+	stepsMax time.Duration // stepsMax but in tests
 }
 
 // New returns a Sink. It connects when it is used first.
@@ -75,7 +75,7 @@ func New(cfg Config) (*Sink, error) {
 	case cfg.ConnectionsMax < 0:
 		return nil, fmt.Errorf("pgsink: %d connections; at least 1 is expected", cfg.ConnectionsMax)
 	}
-	return &Sink{cfg: cfg, conns: newConns(cfg), writeMax: writeMax}, nil
+	return &Sink{cfg: cfg, conns: newConns(cfg), stepsMax: stepsMax}, nil
 }
 
 // Close closes all connections. Writers and readers that are at work end with an

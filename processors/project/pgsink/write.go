@@ -69,7 +69,7 @@ func (w *writer) Write(ctx context.Context, b *project.Batch) (project.Written, 
 // try writes parts of b in one transaction, and returns the one that did. Only one that goes step by
 // step may leave some of them.
 func (w *writer) try(ctx context.Context, b *project.Batch, parts []*tablePart, how mode) (*transaction, error) {
-	limited, cancel := context.WithTimeout(ctx, w.s.writeMax)
+	limited, cancel := context.WithTimeout(ctx, writeMax)
 	defer cancel()
 	// Most batches are written at the first attempt, together with those of other
 	// writers. Each reason to try again asks for more: to be alone where another
@@ -93,7 +93,7 @@ func (w *writer) try(ctx context.Context, b *project.Batch, parts []*tablePart, 
 
 // Flush has nothing to make durable, and looks whether the term lasts.
 func (w *writer) Flush(ctx context.Context) (feed.Position, error) {
-	limited, cancel := context.WithTimeout(ctx, w.s.writeMax)
+	limited, cancel := context.WithTimeout(ctx, writeMax)
 	defer cancel()
 	at, err := w.flush(limited)
 	return at, failure(ctx, "flush "+w.term.Producer.String(), err)
@@ -150,7 +150,7 @@ func (w *writer) transact(ctx context.Context, b *project.Batch, parts []*tableP
 		return t, err
 	}
 	// Behind the wait for the locks, which others may hold for long.
-	t.until = time.Now().Add(w.s.writeMax / stepwiseShare)
+	t.until = time.Now().Add(w.s.stepsMax)
 	if how == stepwise {
 		err = t.writeStepwise(ctx, b)
 	} else {

@@ -53,6 +53,7 @@ type Reader struct {
 	format Format
 	number int64
 	line   int
+	column int // of the next byte, from zero
 	ended  bool
 	after  bool // of an array: an element came before
 }
@@ -165,7 +166,7 @@ func (r *Reader) nextElement() (Record, error) {
 		return Record{}, r.trailing()
 	}
 	r.after = true
-	if err := r.in.UnreadByte(); err != nil {
+	if err := r.unread(); err != nil {
 		return Record{}, err
 	}
 	return r.element()
@@ -176,19 +177,18 @@ func (r *Reader) nextElement() (Record, error) {
 // it. A string that goes over the end of its line is none in JSON; the element is
 // given up there, so that a missing quote does not spoil all that follows.
 func (r *Reader) element() (Record, error) {
-	rec := Record{Line: r.line}
+	rec, begun := Record{Line: r.line}, r.column
 	depth, inString, escaped, full := 0, false, false, false
 	for {
-		c, err := r.in.ReadByte()
+		c, err := r.next()
 		if err != nil {
 			return r.cutOff(err)
 		}
 		switch {
 		case c == '\n':
-			r.line++
 			if inString {
 				rec.Body, rec.Err = nil, errors.New("a string does not end in its line")
-				return rec, nil
+				return rec, r.passBroken(begun)
 			}
 		case escaped:
 			escaped = false
@@ -199,7 +199,7 @@ func (r *Reader) element() (Record, error) {
 		case c == '{' || c == '[':
 			depth++
 		case depth == 0 && (c == ',' || c == ']'):
-			if err := r.in.UnreadByte(); err != nil {
+			if err := r.unread(); err != nil {
 				return rec, err
 			}
 			if full {
@@ -216,6 +216,56 @@ func (r *Reader) element() (Record, error) {
 			rec.Body = append(rec.Body, c)
 		}
 	}
+}
+
+// passBroken goes on to the line on which the next element begins, behind one that was given up and had begun in a
+// column. What is left of that one may hold objects, which are no items:
+//
+//	{"id":"o1","lines":[{"id":"l1","note":"two
+//	lines"},                                        not an object
+//	   {"id":"p7"}]},                               further in than o1
+//	{"id":"o2"}                                     the next one
+//
+// Where there is none, the reading ends at the end of the file, with an error.
+func (r *Reader) passBroken(begun int) error {
+	for {
+		c, err := r.skipSpace()
+		if errors.Is(err, io.EOF) {
+			return nil // whoever reads on says so
+		}
+		if err != nil {
+			return err
+		}
+		if (c == '{' || c == ']') && r.column-1 <= begun {
+			return r.unread()
+		}
+		for c != '\n' {
+			if c, err = r.next(); errors.Is(err, io.EOF) {
+				return nil
+			} else if err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// next returns the next byte, and counts lines and columns.
+func (r *Reader) next() (byte, error) {
+	c, err := r.in.ReadByte()
+	if err != nil {
+		return 0, err
+	}
+	if r.column++; c == '\n' {
+		r.line++
+		r.column = 0
+	}
+	return c, nil
+}
+
+// unread gives back the byte that next returned last, which is no end of a line.
+func (r *Reader) unread() error {
+	r.column--
+	return r.in.UnreadByte()
 }
 
 // cutOff says that the array has no end.
@@ -238,14 +288,12 @@ func (r *Reader) trailing() error {
 // skipSpace returns the next byte that is not white space.
 func (r *Reader) skipSpace() (byte, error) {
 	for {
-		c, err := r.in.ReadByte()
+		c, err := r.next()
 		if err != nil {
 			return 0, err
 		}
 		switch c {
-		case '\n':
-			r.line++
-		case ' ', '\t', '\r':
+		case ' ', '\t', '\r', '\n':
 		default:
 			return c, nil
 		}
