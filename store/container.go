@@ -252,14 +252,26 @@ func (c *Container) byPartition(ctx context.Context, refs []ItemRef, ask func(ct
 	g.SetLimit(16)
 	for p, all := range places {
 		for at := range slices.Chunk(all, ReadManyMax) {
-			g.Go(func() error {
-				some := make([]ItemRef, len(at))
-				for i, n := range at {
-					some[i] = refs[n]
-				}
-				return ask(ctx, p, some, at)
-			})
+			g.Go(func() error { return askFor(ctx, p, refs, at, ask) })
 		}
 	}
 	return g.Wait()
+}
+
+// askFor calls ask for those of refs that stand at some places. An answer has items whole, and may be larger than a message:
+// then it asks for half of them at a time. An item alone fits.
+func askFor(ctx context.Context, p feed.Partition, refs []ItemRef, at []int, ask func(ctx context.Context, p feed.Partition, some []ItemRef, at []int) error) error {
+	some := make([]ItemRef, len(at))
+	for i, n := range at {
+		some[i] = refs[n]
+	}
+	err := ask(ctx, p, some, at)
+	if len(at) == 1 || !errors.Is(err, ErrTooLarge) {
+		return err
+	}
+	half := len(at) / 2
+	if err := askFor(ctx, p, refs, at[:half], ask); err != nil {
+		return err
+	}
+	return askFor(ctx, p, refs, at[half:], ask)
 }

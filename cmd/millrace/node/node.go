@@ -243,7 +243,7 @@ func (n *Node) openEngine(context.Context) error {
 func (n *Node) openCatalog(ctx context.Context) (err error) {
 	replicas := n.cfg.Replicas()
 	// A worker has nothing that tells an empty system from one that has lost everything.
-	cfg := store.CatalogConfig{Replicas: replicas, Log: n.cfg.Feed.Log, Await: !n.roles.Store}
+	cfg := store.CatalogConfig{Replicas: replicas, Log: n.cfg.Feed.Log, Await: n.roles.Worker && !n.roles.Store}
 	if n.db != nil {
 		held, err := n.db.Partitions()
 		if err != nil {
