@@ -185,7 +185,7 @@ func (a *applier) move(o *patchOp) *PatchError {
 		return nil
 	}
 	value := a.body[pl.start:pl.end]
-	if deep := depth(value); len(o.path)+deep > DepthMax {
+	if deep := Depth(value); len(o.path)+deep > DepthMax {
 		return &PatchError{Msg: fmt.Sprintf("the item would be nested more than %d deep", DepthMax)}
 	}
 	// The value is copied before it is removed, because removing may overwrite it in place.

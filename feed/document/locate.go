@@ -118,9 +118,9 @@ func (pl *location) setFound(b []byte, first, start, end int) {
 	pl.nextStart = scan.Next(b, end)
 }
 
-// depth returns how many objects and arrays a valid raw value has within each
+// Depth returns how many objects and arrays a valid raw value has within each
 // other, itself counted.
-func depth(raw []byte) int {
+func Depth(raw []byte) int {
 	deep, deepest := 0, 0
 	for i := 0; i < len(raw); i++ {
 		switch raw[i] {

@@ -155,7 +155,7 @@ func (b *binder) value(p *param) node {
 		return p
 	}
 	// No deeper than what it is compared with: much of the work on a value grows with its size at each level.
-	if deep := nesting(raw); deep > document.DepthMax {
+	if deep := document.Depth(raw); deep > document.DepthMax {
 		b.err = fmt.Errorf("the value of parameter @%s is nested %d deep, more than %d", p.name, deep, document.DepthMax)
 		return p
 	}

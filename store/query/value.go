@@ -176,26 +176,6 @@ func parsed(text []byte) Value {
 	return valueOf(slices.Clip(text))
 }
 
-// nesting returns how many arrays and objects a JSON text has within each other.
-func nesting(text []byte) int {
-	deep, deepest := 0, 0
-	for i := 0; i < len(text); i++ {
-		switch text[i] {
-		case '"': // brackets in strings do not count
-			if i = scan.String(text, i+1); i < 0 {
-				return deepest
-			}
-			i--
-		case '{', '[':
-			deep++
-			deepest = max(deepest, deep)
-		case '}', ']':
-			deep--
-		}
-	}
-	return deepest
-}
-
 // tri is a truth value.
 type tri uint8
 
