@@ -28,6 +28,7 @@ const (
 	KindPin
 	KindPinned
 	KindSnapshot
+	KindStates
 )
 
 // kinds has each kind, by its number. A new kind is a file with its types and its entry,
@@ -51,6 +52,7 @@ var kinds = [...]kind{
 	KindPin:         pinKind,
 	KindPinned:      pinnedKind,
 	KindSnapshot:    snapshotKind,
+	KindStates:      statesKind,
 }
 
 // kind is all that this package knows of one kind of request.

@@ -31,6 +31,7 @@ type Request struct {
 	Repair      *Repair
 	Fold        *FoldMany
 	Groups      *ReadGroups
+	States      *ReadStates
 	PutRows     *PutRows
 	PendingRows *ReadPendingRows
 	Status      *StatusRequest
@@ -55,6 +56,7 @@ type Response struct {
 	Repair      *RepairResult
 	Fold        *FoldResult
 	Groups      *GroupsResult
+	States      *StatesResult
 	PutRows     *PutRowsResult
 	PendingRows *PendingRowsResult
 	Status      *PartitionStatus

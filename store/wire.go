@@ -14,6 +14,9 @@ import (
 // wireVersion begins every request and response; see WIRE.md.
 const wireVersion = 1
 
+// unknownKindMessage is in what an owner answers to a request that only later releases know.
+const unknownKindMessage = "unknown request kind"
+
 var (
 	errWireShort = errors.New("message ends early")
 	errElements  = fmt.Errorf("lists of more than %d elements in all", requestElementsMax)
@@ -64,7 +67,7 @@ func decodeRequest(d *wireReader) (*Request, error) {
 	switch {
 	case d.err != nil:
 	case !k.known():
-		d.fail(fmt.Errorf("unknown request kind %d", k))
+		d.fail(fmt.Errorf(unknownKindMessage+" %d", k))
 	case d.readsOnly && kinds[k].writes != nil && !kinds[k].mayRead:
 		return r, errWrites
 	default:

@@ -97,6 +97,7 @@ func requests(t testing.TB) []*store.Request {
 		{Partition: p, Pinned: &store.ReadPinned{}},
 		{Partition: p, Snapshot: &store.ReadSnapshot{}},
 		{Partition: p, Snapshot: &store.ReadSnapshot{ID: "00000000000000000005-434902f483013f96", Part: 300}},
+		{Partition: p, States: &store.ReadStates{Pipeline: "totals", Generation: 7, Groups: []string{"a", "\x08c\x00"}}},
 	}
 }
 
@@ -148,6 +149,7 @@ func responses(t testing.TB) []*store.Response {
 		{Pinned: &store.PinnedPage{Items: []store.Item{}}},
 		{Snapshot: &store.SnapshotObject{}},
 		{Snapshot: &store.SnapshotObject{ID: "00000000000000000005-434902f483013f96", Data: []byte{1, 2}}},
+		{States: &store.StatesResult{States: [][]byte{{1, 2}, nil, {}}}},
 	}
 }
 

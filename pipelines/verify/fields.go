@@ -145,26 +145,18 @@ func (c *fieldCheck) readStates(ctx context.Context, partition feed.Partition, i
 			groups = append(groups, string(items[i].group))
 		}
 	}
-	memory := accumulator.NewMemory()
 	for some := range slices.Chunk(groups, c.run.cfg.PageItems) {
-		result, err := c.p.target.ReadGroups(ctx, partition, &store.ReadGroups{
+		result, err := c.p.target.ReadStates(ctx, partition, &store.ReadStates{
 			Pipeline: c.p.Record.ID, Generation: c.p.Record.Generation, Groups: some,
 		})
 		if err != nil {
 			return nil, fmt.Errorf("read the accumulators of %s in %s: %w", c.p.Record.Metadata(), partition, err)
 		}
-		content, err := c.rule.DecodeDelta(result.Content)
-		if err == nil {
-			err = c.rule.Apply(memory, content)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("accumulators of %s in %s: %w", c.p.Record.Metadata(), partition, err)
-		}
-	}
-	for g := range states {
-		var err error
-		if states[g], err = c.rule.State(memory, g); err != nil {
-			return nil, err
+		for i, name := range some {
+			g := accumulator.Group(name)
+			if states[g], err = c.rule.DecodeState(g, result.States[i]); err != nil {
+				return nil, fmt.Errorf("accumulators of %s in %s: %w", c.p.Record.Metadata(), partition, err)
+			}
 		}
 	}
 	return states, nil

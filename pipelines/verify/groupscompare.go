@@ -149,7 +149,7 @@ func (c *groupCheck) compareOnly(ctx context.Context, partition feed.Partition) 
 	}
 	slices.Sort(groups)
 	for some := range slices.Chunk(groups, c.run.cfg.PageItems) {
-		for round, left := 0, some; len(left) > 0; round++ {
+		for round, left := 0, some; len(left) > 0; {
 			view, err := c.readView(ctx, partition, &store.ReadGroups{Groups: left})
 			if err != nil || c.reason != "" {
 				return err
@@ -157,8 +157,9 @@ func (c *groupCheck) compareOnly(ctx context.Context, partition feed.Partition) 
 			if err := c.advance(ctx, partition, view); err != nil {
 				return err
 			}
+			read, rest := view.readOf(left)
 			on := map[accumulator.Group]bool{}
-			for _, g := range left {
+			for _, g := range read {
 				on[accumulator.Group(g)] = true
 			}
 			differ, err := c.compare(view, on)
@@ -180,6 +181,9 @@ func (c *groupCheck) compareOnly(ctx context.Context, partition feed.Partition) 
 			}
 			if left, err = c.restore(view, again); err != nil {
 				return err
+			}
+			if left = append(left, rest...); len(rest) == 0 {
+				round++
 			}
 		}
 		c.at.after = accumulator.Group(some[len(some)-1])

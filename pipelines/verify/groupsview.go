@@ -56,6 +56,16 @@ func (c *groupCheck) readView(ctx context.Context, partition feed.Partition, r *
 	return view, err
 }
 
+// readOf parts the groups that were asked for into those that the view has, and those for which the
+// message had no room.
+func (v *groupView) readOf(asked []string) (read, rest []string) {
+	if v.Last == "" {
+		return asked, nil
+	}
+	n := slices.Index(asked, v.Last) + 1
+	return asked[:n], asked[n:]
+}
+
 // recorded returns the position recorded for the reader of a source partition.
 func (v *groupView) recorded(rec *registry.Record, source feed.Partition) feed.Position {
 	producer := processors.Resource{Pipeline: rec.ID, Generation: rec.Generation, Role: processors.RoleSource, Partition: source}.Producer()

@@ -167,26 +167,16 @@ func (f *Folder) groupFields(ctx context.Context, p feed.Partition, g accumulato
 
 // groupStates returns the states of groups as they are in their partition.
 func (f *Folder) groupStates(ctx context.Context, p feed.Partition, groups []string) (map[accumulator.Group]*accumulator.State, error) {
-	result, err := f.a.cfg.Target.ReadGroups(ctx, p, &store.ReadGroups{
+	result, err := f.a.cfg.Target.ReadStates(ctx, p, &store.ReadStates{
 		Pipeline: f.a.cfg.Pipeline, Generation: f.a.cfg.Generation, Groups: groups,
 	})
 	if err != nil {
 		return nil, err
 	}
-	content, err := f.a.rule.DecodeDelta(result.Content)
-	if err != nil {
-		return nil, err
-	}
-	// The partition answers with its accumulators as a Delta: applied to nothing it is the
-	// accumulators, from which the fields follow.
-	records := accumulator.NewMemory()
-	if err := f.a.rule.Apply(records, content); err != nil {
-		return nil, err
-	}
 	states := make(map[accumulator.Group]*accumulator.State, len(groups))
-	for _, name := range groups {
+	for i, name := range groups {
 		g := accumulator.Group(name)
-		if states[g], err = f.a.rule.State(records, g); err != nil {
+		if states[g], err = f.a.rule.DecodeState(g, result.States[i]); err != nil {
 			return nil, err
 		}
 	}

@@ -20,7 +20,7 @@ func (r *Rule) Add(rec Records, g Group, s *Share) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	state, err := r.decodeState(g, value)
+	state, err := r.DecodeState(g, value)
 	if err != nil {
 		return nil, err
 	}

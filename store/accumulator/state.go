@@ -125,11 +125,17 @@ func (r *Rule) zero() *State {
 // State returns the state of a group, which is Empty if it has no records. The error is that of
 // rec, or ErrFormat.
 func (r *Rule) State(rec Records, g Group) (*State, error) {
-	value, err := rec.Get(r.appendKey(nil, g))
+	value, err := r.StateRecord(rec, g)
 	if err != nil {
 		return nil, err
 	}
-	return r.decodeState(g, value)
+	return r.DecodeState(g, value)
+}
+
+// StateRecord returns the record of the accumulator of a group, for DecodeState; nil if it has
+// none. It belongs to rec, as what Get returns. The error is that of rec.
+func (r *Rule) StateRecord(rec Records, g Group) ([]byte, error) {
+	return rec.Get(r.appendKey(nil, g))
 }
 
 // appendKey appends the key of the accumulator of a group.
@@ -186,8 +192,9 @@ func (s *State) stateSize() int {
 	return n
 }
 
-// decodeState reads an accumulator. The state shares memory with value. Nil gives the zero state.
-func (r *Rule) decodeState(g Group, value []byte) (*State, error) {
+// DecodeState reads the record of an accumulator. The state shares memory with value; nil gives the
+// state that is Empty. The error is ErrFormat.
+func (r *Rule) DecodeState(g Group, value []byte) (*State, error) {
 	s := r.zero()
 	if value == nil {
 		return s, nil

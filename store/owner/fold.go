@@ -3,6 +3,7 @@ package owner
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/cespare/xxhash/v2"
@@ -99,7 +100,7 @@ func (t *txn) effectOf(p feed.Producer, known producerState) {
 // unchanged refuses unless the groups of delta have the contents of which digest
 // is the sum.
 func (t *txn) unchanged(r *rule, delta *accumulator.Delta, digest uint64) *store.Error {
-	content, err := r.contentOf(ruleRecords{t, r}, delta.Groups())
+	content, _, err := r.contentOf(ruleRecords{t, r}, delta.Groups(), math.MaxInt)
 	if err != nil {
 		return store.Refuse(store.StatusInternal, "accumulator of %s: %v", r.setting.Pipeline, err)
 	}
@@ -109,15 +110,28 @@ func (t *txn) unchanged(r *rule, delta *accumulator.Delta, digest uint64) *store
 	return nil
 }
 
-// contentOf returns the delta that would make groups from nothing.
-func (r *rule) contentOf(records ruleRecords, groups []accumulator.Group) (*accumulator.Delta, error) {
-	content := r.NewDelta()
-	for _, g := range groups {
-		if err := r.Content(content, records, g); err != nil {
-			return nil, err
+// contentOf returns the delta that would make groups from nothing, of the first of them that
+// together have about bytesMax bytes, and how many those are.
+func (r *rule) contentOf(records ruleRecords, groups []accumulator.Group, bytesMax int) (content *accumulator.Delta, read int, err error) {
+	content = r.NewDelta()
+	for read < len(groups) && content.Size() < bytesMax {
+		if err := r.Content(content, records, groups[read]); err != nil {
+			return nil, 0, err
 		}
+		read++
 	}
-	return content, nil
+	return content, read, nil
+}
+
+// recordsAt returns a rule, and its records as a snapshot of the engine has them.
+func recordsAt(snap *engine.Snapshot, s *applied, pipeline string, generation uint32) (*rule, ruleRecords, *store.Error) {
+	rule := s.schema.rule(pipeline, generation)
+	if rule == nil {
+		_, refusal := s.schema.ruleFor(pipeline, generation)
+		return nil, ruleRecords{}, refusal
+	}
+	// A transaction that decides nothing sees the engine as it is.
+	return rule, ruleRecords{newTxn(&view{schema: s.schema, snap: snap, pending: newOverlay(), cache: newRuleCache(&cacheBudget{bytes: 1 << 20}), lsn: s.lsn}, &draft{}), rule}, nil
 }
 
 // groupsAfter lists groups that have an accumulator or members, in order.
@@ -152,7 +166,12 @@ func (r *rule) groupsAfter(snap *engine.Snapshot, after accumulator.Group, limit
 const (
 	groupsDefault = 100
 	groupsMax     = 1000
+	// groupsBytesMax ends an answer early: half of what a message takes, so that the group that
+	// passes it has as much room again.
+	groupsBytesMax = 4 << 20
 )
+
+var errTooManyGroups = store.Refuse(store.StatusBadRequest, "more than %d groups are asked for at once", groupsMax)
 
 var groupsHandler = handler{
 	read: func(_ context.Context, p *Partition, r *store.Request) *store.Response {
@@ -170,17 +189,14 @@ var groupsHandler = handler{
 // groups reads accumulators.
 func (p *Partition) groups(r *store.ReadGroups) *store.Response {
 	if len(r.Groups) > groupsMax {
-		return &store.Response{Err: store.Refuse(store.StatusBadRequest, "at most %d groups are read at once, these are %d", groupsMax, len(r.Groups))}
+		return &store.Response{Err: errTooManyGroups}
 	}
 	snap, s := p.snapshot()
 	defer snap.Close()
-	rule := s.schema.rule(r.Pipeline, r.Generation)
-	if rule == nil {
-		_, refusal := s.schema.ruleFor(r.Pipeline, r.Generation)
+	rule, records, refusal := recordsAt(snap, s, r.Pipeline, r.Generation)
+	if refusal != nil {
 		return &store.Response{Err: refusal}
 	}
-	// A transaction that decides nothing sees the engine as it is.
-	records := ruleRecords{newTxn(&view{schema: s.schema, snap: snap, pending: newOverlay(), cache: newRuleCache(&cacheBudget{bytes: 1 << 20}), lsn: s.lsn}, &draft{}), rule}
 	result := &store.GroupsResult{LSN: s.lsn}
 	var groups []accumulator.Group
 	var err error
@@ -200,9 +216,12 @@ func (p *Partition) groups(r *store.ReadGroups) *store.Response {
 	if err != nil {
 		return p.readFailed(err)
 	}
-	content, err := rule.contentOf(records, groups)
+	content, read, err := rule.contentOf(records, groups, groupsBytesMax)
 	if err != nil {
 		return p.readFailed(err)
+	}
+	if read < len(groups) {
+		result.Last = string(groups[read-1])
 	}
 	result.Content = content.Append(nil)
 	result.Digest = xxhash.Sum64(result.Content)
@@ -213,6 +232,46 @@ func (p *Partition) groups(r *store.ReadGroups) *store.Response {
 		return &store.Response{Err: p.notOwner()}
 	}
 	return &store.Response{Groups: result}
+}
+
+var statesHandler = handler{
+	read: func(_ context.Context, p *Partition, r *store.Request) *store.Response {
+		return p.states(r.States)
+	},
+	barrier: always,
+	heat: func(_ *Partition, _ *store.Request, resp *store.Response) (w heat.Work) {
+		if resp.States != nil {
+			for _, s := range resp.States.States {
+				w.Bytes += len(s)
+			}
+		}
+		return w
+	},
+}
+
+// states reads accumulators without their members.
+func (p *Partition) states(r *store.ReadStates) *store.Response {
+	if len(r.Groups) > groupsMax {
+		return &store.Response{Err: errTooManyGroups}
+	}
+	snap, s := p.snapshot()
+	defer snap.Close()
+	rule, records, refusal := recordsAt(snap, s, r.Pipeline, r.Generation)
+	if refusal != nil {
+		return &store.Response{Err: refusal}
+	}
+	result := &store.StatesResult{States: make([][]byte, len(r.Groups))}
+	for i, g := range r.Groups {
+		value, err := rule.StateRecord(records, accumulator.Group(g))
+		if err != nil {
+			return p.readFailed(err)
+		}
+		result.States[i] = slices.Clone(value)
+	}
+	if !p.lease.Valid() {
+		return &store.Response{Err: p.notOwner()}
+	}
+	return &store.Response{States: result}
 }
 
 // positions returns what is recorded of a pipeline's producers.

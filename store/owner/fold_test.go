@@ -1,6 +1,7 @@
 package owner
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/document"
@@ -365,6 +368,92 @@ func TestReadGroupsPages(t *testing.T) {
 	}
 	if len(all) != 25 || !slices.IsSorted(all) || len(slices.Compact(all)) != 25 {
 		t.Errorf("groups %v", all)
+	}
+}
+
+// Groups of many members are read as far as a message has room, whether all are asked for or some
+// by name. Without their members they are small.
+func TestReadGroups_OfManyMembers(t *testing.T) {
+	t.Parallel()
+	f := newFeeder(t, ruled(byID(), false, false))
+	var names []string
+	for i := range 9 {
+		c := fmt.Sprintf("c%02d", i)
+		d := f.rule.NewDelta()
+		for j := range 700 {
+			id := fmt.Sprintf("%04d%s", j, strings.Repeat("x", 900))
+			f.rule.Fold(d, f.key(c), id, nil, []byte(order(id, c, j, 5)))
+		}
+		f.fold(feed.LSN(i), feed.LSN(i+1), d.Append(nil))
+		names = append(names, string(d.Groups()[0]))
+	}
+	all := f.groups(names, func(left []string, after string) *store.ReadGroups {
+		return &store.ReadGroups{Pipeline: rulePipeline, Generation: 1, After: after}
+	})
+	byName := f.groups(names, func(left []string, after string) *store.ReadGroups {
+		return &store.ReadGroups{Pipeline: rulePipeline, Generation: 1, Groups: left}
+	})
+	if !bytes.Equal(all, byName) {
+		t.Error("read by name, the groups are others")
+	}
+
+	r := f.ask(&store.Request{States: &store.ReadStates{Pipeline: rulePipeline, Generation: 1, Groups: append(names, "\x08none\x00")}})
+	if r.Err != nil || len(r.States.States) != len(names)+1 || r.States.States[len(names)] != nil {
+		t.Fatalf("states: %v", r.Err)
+	}
+	content, err := f.rule.DecodeDelta(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	records := accumulator.NewMemory()
+	if err := f.rule.Apply(records, content); err != nil {
+		t.Fatal(err)
+	}
+	for i, name := range names {
+		g := accumulator.Group(name)
+		want, err := f.rule.State(records, g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := f.rule.DecodeState(g, r.States.States[i])
+		if err != nil || !cmp.Equal(got.Values(), want.Values()) || got.Members() != 700 {
+			t.Errorf("%s: %d members, %v", g, got.Members(), err)
+		}
+		if n := len(r.States.States[i]); n > 10_000 {
+			t.Errorf("without its members %s has %d bytes", g, n)
+		}
+	}
+}
+
+// groups reads groups until all that are named were, and returns what would make them from nothing.
+func (f *feeder) groups(names []string, ask func(left []string, after string) *store.ReadGroups) []byte {
+	f.t.Helper()
+	all := f.rule.NewDelta()
+	for left, after, answers := names, "", 1; ; answers++ {
+		r := f.ask(&store.Request{Groups: ask(left, after)})
+		if r.Err != nil {
+			f.t.Fatal(r.Err)
+		}
+		if n := len(r.Groups.Content); n > 6<<20 {
+			f.t.Errorf("an answer has %d bytes", n)
+		}
+		content, err := f.rule.DecodeDelta(r.Groups.Content)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		for _, g := range content.Groups() {
+			if string(g) != left[0] {
+				f.t.Fatalf("group %s comes where %s is the next", g, accumulator.Group(left[0]))
+			}
+			left = left[1:]
+		}
+		all.Merge(content)
+		if after = r.Groups.Last; after == "" {
+			if len(left) > 0 || answers < 2 {
+				f.t.Errorf("%d groups are missing behind %d answers", len(left), answers)
+			}
+			return all.Append(nil)
+		}
 	}
 }
 

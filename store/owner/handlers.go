@@ -52,6 +52,7 @@ var handlers = [...]*handler{
 	store.KindPin:         &pinHandler,
 	store.KindPinned:      &pinnedHandler,
 	store.KindSnapshot:    &snapshotHandler,
+	store.KindStates:      &statesHandler,
 }
 
 // handlerOf returns the handler of a request; nil if it asks for nothing.
