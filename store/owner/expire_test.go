@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
 )
 
 // awaitExpired waits until an item is no longer in the engine.
@@ -80,5 +81,37 @@ func TestExpiry_GoesOnWhereOneItemFitsIntoNoCommit(t *testing.T) {
 	}
 	if count != 4 {
 		t.Errorf("%d expiries are in the log, not 4", count)
+	}
+}
+
+// TestExpiry_IsForGood raises the time to live while items that have expired are still in the
+// engine. Copies have passed them over since; they do not live again.
+func TestExpiry_IsForGood(t *testing.T) {
+	const items = expiryMax + 500
+	w := newWorld(t, store.ContainerSpec{PartitionKey: []string{"/customerId"}, TTL: 60})
+	n := w.open(t.TempDir())
+	n.cfg.ExpiryInterval = time.Hour // nobody else deletes them
+	if err := n.open(t.Context(), w.info.Partitions[0].Log); err != nil {
+		t.Fatal(err)
+	}
+	n.serve()
+	s := &shop{n, t}
+	for i := range items {
+		s.do("d", create(fmt.Sprintf(`{"id":"i%d","customerId":"d"}`, i)))
+	}
+	s.w.clock.Add(time.Minute.Milliseconds())
+	s.do("d", create(`{"id":"young","customerId":"d"}`))
+	w.info.Spec.TTL = 3600
+	w.info.Revision++
+	if err := s.reconcileSettings(t.Context(), &w.info); err != nil {
+		t.Fatal(err)
+	}
+	r := s.ask(&store.Request{Count: &store.Scope{}})
+	if r.Err != nil || r.Count != 1 {
+		t.Errorf("%d items are there, want the young one: %v", r.Count, r.Err)
+	}
+	s.w.clock.Add(time.Hour.Milliseconds() - 1)
+	if body := s.read(s.key("d"), "young"); body == "" {
+		t.Error("the young item has gone")
 	}
 }

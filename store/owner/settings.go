@@ -121,18 +121,45 @@ func (p *Partition) carryOut(ctx context.Context, settings store.Settings, err e
 // returns them when they are applied. The error is errNotAppended if the log did
 // not take them, errStopped if ctx ended or the partition stopped.
 func (p *Partition) putSettings(ctx context.Context, decide func(store.Settings) (store.Settings, bool)) (settings store.Settings, err error) {
-	var lsn feed.LSN
-	var generation uint64
-	if !p.onDecider(ctx, func(d *decider) {
-		d.dropLost()
-		if next, changed := decide(d.schema.settings); changed {
-			d.decideSettings(next)
+	for {
+		var lsn feed.LSN
+		var generation uint64
+		first := false // something must be applied before
+		if !p.onDecider(ctx, func(d *decider) {
+			d.dropLost()
+			if next, changed := decide(d.schema.settings); changed {
+				if first = d.expireBefore(&next); !first {
+					d.decideSettings(next)
+				}
+			}
+			settings, lsn, generation = d.schema.settings, d.decided(), d.generation
+		}) {
+			return settings, errStopped
 		}
-		settings, lsn, generation = d.schema.settings, d.decided(), d.generation
-	}) {
-		return settings, errStopped
+		if err := p.waitApplied(ctx, lsn, generation); err != nil || !first {
+			return settings, err
+		}
 	}
-	return settings, p.waitApplied(ctx, lsn, generation)
+}
+
+// expireBefore decides deletes of items that have expired and would live again by the time to live
+// of next; some says that there were such items, so that it is called again when the deletes are
+// applied. Nobody has seen these items since they expired, and copies of their sources' fields have
+// passed them over:
+//
+//	ttl 60 s    item of 10:00   category renamed 10:05, the item passed over   ttl 3600 s
+//	            expired 10:01                                                  back, with the old name
+func (d *decider) expireBefore(next *store.Settings) (some bool) {
+	if next.TTL == d.schema.settings.TTL || d.schema.engine.DefaultTTL == nil || d.p.refusing() != nil {
+		return false
+	}
+	d.refresh(true)
+	refs, err := d.expired(d.view())
+	if err != nil || len(refs) == 0 {
+		return false // an engine that cannot be read takes no settings either
+	}
+	d.expire()
+	return true
 }
 
 // decideSettings puts a settings transaction into the draft and decides by it from here.
