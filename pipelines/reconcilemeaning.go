@@ -17,7 +17,8 @@ import (
 func (s *reconciler) reconcileMeaning(ctx context.Context, rec *registry.Record, containers []store.ContainerInfo) error {
 	names := rec.Spec.Turns()
 	if len(names) == 0 {
-		return s.note(ctx, rec, "a pipeline means the same by the present meaning of expressions", func(now *registry.Record) { now.Expressions = query.MeaningNow })
+		_, err := s.note(ctx, rec, "a pipeline means the same by the present meaning of expressions", func(now *registry.Record) { now.Expressions = query.MeaningNow })
+		return err
 	}
 	if _, gone := rec.Bound(containers); gone != "" {
 		return nil // it does nothing, and is told to

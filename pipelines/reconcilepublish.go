@@ -45,7 +45,7 @@ func (s *reconciler) reconcileAggregate(ctx context.Context, rec *registry.Recor
 
 // publish makes the fields follow the accumulators.
 func (s *reconciler) publish(ctx context.Context, rec *registry.Record) error {
-	err := s.note(ctx, rec, "the fields of an aggregate follow its accumulators", func(now *registry.Record) { now.Published = true })
+	_, err := s.note(ctx, rec, "the fields of an aggregate follow its accumulators", func(now *registry.Record) { now.Published = true })
 	if err != nil {
 		return err
 	}

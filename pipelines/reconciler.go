@@ -46,7 +46,7 @@ func (c *ReconcilerConfig) Check() error {
 //     difference to it (reconcilemeaning.go);
 //   - an aggregate is published when its backfill is done (reconcilepublish.go);
 //   - the shadow rows of a projection take the place of the former ones when they
-//     have caught up (reconcileswap.go);
+//     have caught up, and whether those before them have is found out (reconcileswap.go);
 //   - a generation that is in force everywhere is noted to be;
 //   - a pipeline that cannot read any more what it has yet to read begins anew with the items
 //     that are there (reconcilelost.go);
@@ -174,7 +174,15 @@ func (s *reconciler) beginRestored(ctx context.Context, rec *registry.Record, ag
 // reconcile brings one pipeline that is not in force a step further.
 func (s *reconciler) reconcile(ctx context.Context, rec *registry.Record, containers []store.ContainerInfo, at registry.Checkpoints) error {
 	b, gone := rec.Bound(containers)
-	if rec.InForce || gone != "" || !rec.Passed(&b, at, rec.Heads) {
+	if rec.InForce || gone != "" {
+		return nil
+	}
+	// However far its readers are: of the two generations before it, the record must soon name the
+	// one that is read, and its own swap would end both.
+	if rec.Between != nil {
+		return s.settle(ctx, rec, containers)
+	}
+	if !rec.Passed(&b, at, rec.Heads) {
 		return nil
 	}
 	switch rec.Spec.Kind() {
@@ -194,25 +202,26 @@ func (s *reconciler) reconcile(ctx context.Context, rec *registry.Record, contai
 
 // noteInForce notes that a generation is in force.
 func (s *reconciler) noteInForce(ctx context.Context, rec *registry.Record) error {
-	return s.note(ctx, rec, "a pipeline is in force", func(now *registry.Record) { now.InForce = true })
+	_, err := s.note(ctx, rec, "a pipeline is in force", func(now *registry.Record) { now.InForce = true })
+	return err
 }
 
-// note changes the record of a pipeline unless it has changed meanwhile: then the
-// next round looks again.
-func (s *reconciler) note(ctx context.Context, rec *registry.Record, what string, change func(*registry.Record)) error {
-	fingerprint := rec.Fingerprint()
-	done := false
+// note changes the record of a pipeline unless it has changed meanwhile: then it is not
+// done, and the next round looks again. After an error it may be done or not.
+func (s *reconciler) note(ctx context.Context, rec *registry.Record, what string, change func(*registry.Record)) (done bool, err error) {
+	fingerprint, before := rec.Fingerprint(), uint64(0)
 	now, err := s.registry.Modify(ctx, rec.Metadata(), func(now *registry.Record) {
 		// What was decided holds for the record that was looked at: the same
 		// incarnation, generation and fingerprint. Others may have written beside it.
+		before = now.Revision
 		if done = now.ID == rec.ID && now.Generation == rec.Generation && now.Fingerprint() == fingerprint; done {
 			change(now)
 		}
 	})
-	if err == nil && done {
+	if err == nil && done && now.Revision != before { // else it was noted already
 		s.log.InfoContext(ctx, what, slog.String("pipeline", rec.Metadata().String()), slog.Uint64("generation", uint64(now.Generation)))
 	}
-	return err
+	return done && err == nil, err
 }
 
 func (s *reconciler) warn(ctx context.Context, what string, err error, attrs ...any) {

@@ -23,6 +23,13 @@ const (
 // reads reads what readers of the one table in a sink see.
 func (n *node) reads(t testing.TB, sink project.Sink, totals string) []project.Row {
 	t.Helper()
+	rec := n.record(t, "order-rows")
+	return n.readsOf(t, sink, project.Config{Generation: rec.Generation}, totals)
+}
+
+// readsOf reads the rows of one generation.
+func (n *node) readsOf(t testing.TB, sink project.Sink, of project.Config, totals string) []project.Row {
+	t.Helper()
 	defer func() {
 		if err := sink.Close(); err != nil {
 			t.Error(err)
@@ -34,7 +41,7 @@ func (n *node) reads(t testing.TB, sink project.Sink, totals string) []project.R
 		t.Fatal(err)
 	}
 	p, err := project.Compile(project.Config{
-		Pipeline: rec.ID, Generation: rec.Generation, Source: n.container(t, "customer"), Sink: sink,
+		Pipeline: rec.ID, Generation: of.Generation, Shadow: of.Shadow, Source: n.container(t, "customer"), Sink: sink,
 		Tables: []project.Table{{Name: "orders", Where: `type = "order"`, Key: []string{"customerId", "orderId"}, Columns: []project.Column{
 			{Name: "customerId", Expr: "customerId"}, {Name: "orderId", Expr: "id"}, {Name: "total", Expr: "total", Type: typ},
 		}}},

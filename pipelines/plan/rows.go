@@ -134,49 +134,61 @@ func (n *rowCount) openFormer(ctx context.Context) error {
 	//	a generation        its rows
 	//	one being built     those of its former, which readers still see
 	//	                    (none: nobody has seen any)
-	rec := n.there.FormerRecord() // whose rows are read while others are built
-	if rec == nil {
-		rec = n.there
-	}
-	switch {
-	case n.there.ID == "":
+	//	a swap in doubt     the oldest that are there: it removes those before its own
+	if n.there.ID == "" {
 		return nil
-	case rec.Spec.Project == nil || !rec.Spec.Project.SameSink(n.declared.Spec.Project):
+	}
+	// All that a record has are in one place.
+	if was := n.there.Spec.Project; was == nil || !was.SameSink(n.declared.Spec.Project) {
 		n.note("the rows in its former place stay there")
 		return nil
-	case rec.Shadow:
+	}
+	seen := n.there.Seen()
+	if len(seen) == 0 {
 		n.note("its rows are being built and nobody reads them yet")
 		return nil
 	}
+	var empty error
+	for _, rec := range seen {
+		var err error
+		if empty, err = n.openSeen(ctx, rec); empty == nil || err != nil {
+			return err
+		}
+	}
+	n.note("the rows that are there cannot be read from here, so all are counted as new: %s", empty)
+	return nil
+}
+
+// openSeen makes the rows of a generation those that are there, unless it has none; then, or if
+// they cannot be read, empty says why.
+func (n *rowCount) openSeen(ctx context.Context, rec *registry.Record) (empty, err error) {
 	b, gone := rec.Bound(n.run.world.Containers)
 	if gone != "" {
-		return nil // a container was made again, and its rows are gone
+		return nil, nil // a container was made again, and its rows are gone
 	}
-	rec, err := n.run.registry.Located(ctx, rec)
-	if err != nil {
-		return err
+	if rec, err = n.run.registry.Located(ctx, rec); err != nil {
+		return nil, err
 	}
 	former, err := n.compile(rec, &b)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	reader, ok := former.Sink().(project.Reader)
 	if !ok {
-		return nil // noted
+		return nil, nil // noted
 	}
 	// An empty place reads without an error, and every row would seem new. No
 	// position at all says that nobody ever wrote there: another place under the
 	// same name, most likely.
-	at, err := reader.Positions(ctx, former.Schema())
-	if _, tells := former.Sink().(*project.ContainerSink); err == nil && len(at) == 0 && !tells {
-		err = fmt.Errorf("nothing was written to %s yet, or it is another place seen from here", rec.Spec.Destination())
+	at, empty := reader.Positions(ctx, former.Schema())
+	if _, tells := former.Sink().(*project.ContainerSink); empty == nil && len(at) == 0 && !tells {
+		empty = fmt.Errorf("nothing was written to %s yet, or it is another place seen from here", rec.Spec.Destination())
 	}
-	if err != nil {
-		n.note("the rows that are there cannot be read from here, so all are counted as new: %s", err)
-		return former.Sink().Close()
+	if empty != nil {
+		return empty, former.Sink().Close()
 	}
 	n.former = former
-	return nil
+	return nil, nil
 }
 
 // countSlice counts the rows of one slice.

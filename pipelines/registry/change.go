@@ -89,12 +89,14 @@ func (o *ApplyOptions) Refuse(declared *spec.Resources, w World) error {
 	return &RefusedError{findings.Sorted()}
 }
 
-// read is the declaration of the rows that readers see, among which a generation from now on would write.
-func (r *Record) read() *spec.PipelineSpec {
-	if r.Former != nil {
-		return &r.Former.Spec
+// reshapes tells whether rows among which a generation from now on would write have no place among those of s. It
+// writes among those that readers see, whichever they are.
+func (r *Record) reshapes(s *spec.PipelineSpec) bool {
+	seen := r.Seen()
+	if len(seen) == 0 {
+		return r.Spec.Reshapes(s)
 	}
-	return &r.Spec
+	return slices.ContainsFunc(seen, func(g *Record) bool { return g.Spec.Reshapes(s) })
 }
 
 // Refusal says why a pipeline may not be registered as declared, "" if it may.
@@ -104,7 +106,7 @@ func (o *ApplyOptions) Refusal(there *Record, d *spec.Pipeline, what change) str
 		return ""
 	case o.FromNow && d.Spec.Kind() == spec.AggregateKind:
 		return fmt.Sprintf("pipeline %s: an aggregate cannot begin now: it would not know the items that are there, and its fields would be wrong from the first of them that changes; apply it with --backfill", d.Metadata)
-	case o.FromNow && what == changeMeaning && there.read().Reshapes(&d.Spec):
+	case o.FromNow && what == changeMeaning && there.reshapes(&d.Spec):
 		return fmt.Sprintf("pipeline %s: the rows that are there do not fit into the tables as declared: another key, or columns that are gone or of another type; apply it with --backfill to build them anew", d.Metadata)
 	case what == changeMeaning && !o.Backfill && !o.FromNow:
 		return fmt.Sprintf("pipeline %s: what it has written as generation %d does not hold under this declaration%s; %s",

@@ -23,29 +23,68 @@ type Former struct {
 	BackfillScope BackfillScope     `json:"fillScope,omitzero"`
 }
 
+// asFormer returns what a record keeps of the generation of r when another one follows it.
+func (r *Record) asFormer() *Former {
+	return &Former{
+		Generation: r.Generation, Spec: r.Spec, Tables: r.Tables, From: r.From, Walks: r.Walks, Heads: r.Heads,
+		Backfills: r.Backfills, BackfillScope: r.BackfillScope,
+	}
+}
+
+// recordOf returns the record of another generation of the pipeline.
+func (r *Record) recordOf(g *Former) *Record {
+	// All but what a generation has of its own is the pipeline's: name, id, containers, pause.
+	f := *r
+	f.Generation, f.Spec, f.Tables, f.From, f.Walks, f.Heads = g.Generation, g.Spec, g.Tables, g.From, g.Walks, g.Heads
+	f.Backfills, f.BackfillScope = g.Backfills, g.BackfillScope
+	f.Shadow, f.Swapping, f.Former, f.Between = false, false, nil, nil
+	return &f
+}
+
 // FormerRecord returns the record of the generation that stands until the present one
 // takes its place, nil if there is none.
 func (r *Record) FormerRecord() *Record {
 	if r.Former == nil {
 		return nil
 	}
-	// All but what a generation has of its own is the pipeline's: name, id, containers, pause.
-	f := *r
-	f.Generation, f.Spec, f.Tables = r.Former.Generation, r.Former.Spec, r.Former.Tables
-	f.From, f.Heads, f.Former, f.Shadow = r.Former.From, r.Former.Heads, nil, false
-	f.Walks = r.Former.Walks
-	f.Backfills, f.BackfillScope = r.Former.Backfills, r.Former.BackfillScope
-	return &f
+	return r.recordOf(r.Former)
+}
+
+// BetweenRecord returns the record of the generation that may have taken the place of
+// the former one, as it was: a shadow that is swapping. It is nil if there is none.
+func (r *Record) BetweenRecord() *Record {
+	if r.Between == nil {
+		return nil
+	}
+	b := r.recordOf(r.Between)
+	b.Shadow, b.Swapping = true, true
+	return b
 }
 
 // Generations returns the records of all generations that run, the present one
 // first.
 func (r *Record) Generations() []*Record {
 	all := []*Record{r}
-	if f := r.FormerRecord(); f != nil {
-		all = append(all, f)
+	for _, g := range []*Record{r.FormerRecord(), r.BetweenRecord()} {
+		if g != nil {
+			all = append(all, g)
+		}
 	}
 	return all
+}
+
+// Seen returns the records of the generations whose rows readers may see, the oldest first:
+// one, or all that it may be where a swap was begun and nobody has noted yet that it was
+// done; none while the first rows are built in a place.
+func (r *Record) Seen() []*Record {
+	if !r.Shadow {
+		return []*Record{r}
+	}
+	seen := r.Generations()[1:]
+	if r.Swapping {
+		seen = append(seen, r)
+	}
+	return seen
 }
 
 // GenerationRecord returns the record of one generation that runs, nil if it does not.

@@ -106,8 +106,8 @@ func (r *Record) ByHand(source *store.ContainerInfo) string {
 	return command + ", which brings all items that are there, or --to now, which leaves out what changed meanwhile"
 }
 
-// unread says whether a generation began with items, and is built where nobody reads.
-func (r *Record) unread() bool { return len(r.Walks) > 0 && r.Shadow }
+// unread says whether a generation began with items, and is built where nobody reads, for sure.
+func (r *Record) unread() bool { return len(r.Walks) > 0 && r.Shadow && !r.Swapping }
 
 // beganWhole says whether a generation, or the rows among which it goes on, is about all that the logs of its source
 // ever held.

@@ -74,6 +74,13 @@ type Record struct {
 	// their place when it has reached Heads. Former is kept up to date meanwhile.
 	Shadow bool    `json:"shadow,omitempty"`
 	Former *Former `json:"former,omitempty"`
+	// Swapping says that they may have taken that place: it is noted before the sink is asked to
+	// do so, and goes, with Shadow and Former, when it is noted that it has.
+	Swapping bool `json:"swapping,omitempty"`
+	// Between is a generation after Former that was Swapping when the next one was registered:
+	// readers see the rows of the one or of the other. It is kept up to date too, until the sink
+	// has told which; then it is Former, or is gone.
+	Between *Former `json:"between,omitempty"`
 	// Backfills counts how often this generation was to backfill: when the tables
 	// of a projection had gained columns, and when it was asked for. BackfillScope says what
 	// the last one is about.

@@ -167,11 +167,12 @@ func (r *Record) Next(d *spec.Pipeline, b *Bound, what change, opts *ApplyOption
 func (next *Record) succeed(r *Record, opts *ApplyOptions) {
 	next.Published, next.InForce, next.Unverified, next.Rewinds, next.Backfills = false, false, false, 0, 0
 	next.BackfillScope, next.RowsFrom = BackfillScope{}, nil
-	next.Shadow, next.Former = false, nil
+	next.Shadow, next.Swapping, next.Former, next.Between = false, false, nil, nil
 	project, was := next.Spec.Project, r.Spec.Project
 	//	r                   rows that readers see   the next one is built beside
 	//	in force            r's                     r's
 	//	itself being built  those of its former     those of its former
+	//	swapping            of one of the two       both, until the sink has told which it is
 	if r.Former != nil {
 		was = r.Former.Spec.Project // r's own rows were never read
 	}
@@ -182,12 +183,14 @@ func (next *Record) succeed(r *Record, opts *ApplyOptions) {
 	next.Shadow = true
 	switch {
 	case r.Source != next.Source, !project.SameSink(was): // nothing to read for the former one
-	case r.Former != nil:
-		next.Former = r.Former
-	case !r.Shadow:
-		next.Former = &Former{
-			Generation: r.Generation, Spec: r.Spec, Tables: r.Tables, From: r.From, Walks: r.Walks, Heads: r.Heads, Backfills: r.Backfills, BackfillScope: r.BackfillScope,
+	case r.Shadow:
+		// An earlier swap that is in doubt stays so, until the reconciler has asked the sink.
+		next.Former, next.Between = r.Former, r.Between
+		if r.Swapping {
+			next.Between = r.asFormer()
 		}
+	default:
+		next.Former = r.asFormer()
 	}
 }
 

@@ -161,7 +161,7 @@ func (m *Monitor) readers(rec *registry.Record, containers []store.ContainerInfo
 	for _, g := range rec.Generations() {
 		b, gone := g.Bound(containers)
 		if gone != "" {
-			continue // the rows of a former generation stay as they are
+			continue // the rows of an earlier generation stay as they are
 		}
 		byHand := g.ByHand(b.Source)
 		if g.Generation != rec.Generation {
@@ -254,6 +254,8 @@ func (p *Pipeline) addRecord(rec *registry.Record) {
 		p.State, p.Reason = Switching, "what was there is computed; its fields follow when each partition has its rule in force"
 	case rec.Spec.Kind() == spec.AggregateKind:
 		p.State, p.Reason = Switching, "its fields are being set, or partitions and readers pass on who computes them"
+	case rec.Between != nil:
+		p.State, p.Reason = Switching, "its rows are built; whether those of the generation before had taken the place of the former ones is being found out"
 	case rec.Shadow:
 		p.State, p.Reason = Switching, "its rows are built and are about to take the place of the former ones"
 	}

@@ -13,6 +13,10 @@ import (
 // another writer is at work.
 var ErrPosition = errors.New("project: the batch does not follow what the sink has recorded")
 
+// ErrGivenUp says that the rows of a shadow generation will never take the place of others:
+// those of a later one are there, or are being built. That does not change any more.
+var ErrGivenUp = errors.New("project: the rows of the generation were given up")
+
 // Schema is what a Sink has to know of a projection. Names are those of the
 // declaration; a sink whose engine cannot take one maps it and keeps the mapping.
 type Schema struct {
@@ -22,7 +26,9 @@ type Schema struct {
 	// one before until Swap puts them in their place. Without it the generation
 	// goes on in the tables that are there: columns and tables that were added are
 	// made, the first one makes all, and writers of generations before it are refused
-	// as those of older epochs are. After Swap it has no meaning.
+	// as those of older epochs are. There is one shadow at a time: the rows of one that was
+	// not swapped go when the next one is opened, and its writers are refused, also when they
+	// open it again. After Swap it has no meaning.
 	Shadow bool
 	Tables []TableSchema
 }
@@ -188,7 +194,16 @@ type Reader interface {
 type Swapper interface {
 	// Swap makes the generation of s the one that readers see, in one step, and
 	// removes the rows of generations before it, whose writers are refused from then
-	// on. It may be called again after an error, and once done changes nothing.
+	// on. It may be called again after an error, and once done changes nothing, also
+	// beside a shadow of a later generation.
+	//
+	// The error matches ErrGivenUp, and nothing is changed, if the generation has not
+	// taken its place and a later one is there, as a shadow or as what readers see. So
+	// whoever does not know whether a swap was done calls it again:
+	//
+	//	nil           its rows are in their place
+	//	ErrGivenUp    they are not, and will not be
+	//	other errors  not known yet
 	Swap(ctx context.Context, s *Schema) error
 }
 

@@ -189,6 +189,14 @@ func (m *manifest) current() *tableSet {
 	return nil
 }
 
+// newestGeneration is the newest generation that has a table set, 0 if there is none.
+func (m *manifest) newestGeneration() (newest uint32) {
+	for _, ts := range m.Sets {
+		newest = max(newest, ts.newestGeneration())
+	}
+	return newest
+}
+
 // newestGeneration is the newest generation of the table set.
 func (ts *tableSet) newestGeneration() uint32 { return slices.Max(ts.Generations) }
 

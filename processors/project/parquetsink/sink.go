@@ -245,7 +245,8 @@ func (s *Sink) Close() error {
 	return nil
 }
 
-// Swap makes the tables of a generation the current ones.
+// Swap makes the tables of a generation the current ones. The error matches
+// project.ErrGivenUp if a later generation was begun before.
 func (s *Sink) Swap(ctx context.Context, schema *project.Schema) error {
 	if err := s.takeTurn(ctx); err != nil {
 		return err

@@ -59,6 +59,8 @@ func (m *manifest) admit(s *project.Schema, t project.Term) (changed bool, err e
 //	none                1                      a new one, current
 //	1                   2, columns were added  that of 1, which 2 joins; 1 is refused from now on
 //	1                   2, a shadow            a new one beside it, until Swap
+//	1, shadow of 2      3, a shadow            a new one beside that of 1; the shadow of 2 is given up, and goes
+//	1, shadow of 3      2, a shadow            none: lost
 //	1, shadow of 2      3, columns were added  that of 1, which 3 joins; the shadow is given up, and goes
 //	2                   1                      none: lost
 func (m *manifest) joinSet(s *project.Schema, p feed.Producer) (ts *tableSet, changed bool, err error) {
@@ -69,7 +71,14 @@ func (m *manifest) joinSet(s *project.Schema, p feed.Producer) (ts *tableSet, ch
 		return nil, false, fmt.Errorf("parquet sink: the files there belong to pipeline %q, not to %q: give this one another path; "+
 			"or, if the other was deleted, remove all that is there: it is tried again by itself, and builds its own", m.Pipeline, s.Pipeline)
 	}
-	if ts = m.setOf(s.Generation); ts != nil {
+	ts = m.setOf(s.Generation)
+	// Of a given-up shadow no set is made again, nor opened if an earlier release has left it: swap
+	// relies on that.
+	shadow := ts == nil && s.Shadow || ts != nil && !ts.Current
+	if newest := m.newestGeneration(); shadow && newest > s.Generation {
+		return nil, false, lost(p, "generation %d has begun", newest)
+	}
+	if ts != nil {
 		if newest := ts.newestGeneration(); newest > s.Generation {
 			return nil, false, lost(p, "generation %d has taken over", newest)
 		}
@@ -82,6 +91,7 @@ func (m *manifest) joinSet(s *project.Schema, p feed.Producer) (ts *tableSet, ch
 	// Without a shadow the generation takes over the tables with their rows, and from now
 	// on the newest generation alone may write them.
 	if current == nil || s.Shadow {
+		m.removeSets(func(other *tableSet) bool { return !other.Current && other.newestGeneration() < s.Generation })
 		ts = &tableSet{Generations: []uint32{s.Generation}, Current: !s.Shadow}
 		m.Sets = append(m.Sets, ts)
 		return ts, true, nil
@@ -167,12 +177,18 @@ func (t *table) checkFits(s *project.TableSchema) error {
 }
 
 // swap makes the table set of a generation the current one and removes those of
-// generations before it. It says whether that changed anything.
+// generations before it. It says whether that changed anything. The error is
+// project.ErrGivenUp if a later generation was begun before.
 func (m *manifest) swap(generation uint32) (changed bool, err error) {
-	if current := m.current(); current != nil && current.newestGeneration() >= generation {
+	ts := m.setOf(generation)
+	if ts != nil && ts.Current && ts.newestGeneration() == generation {
 		return false, nil
 	}
-	ts := m.setOf(generation)
+	// Its table set is gone, or was left by a release that kept it beside that of the later
+	// one. joinSet refuses both, so this stays true.
+	if newest := m.newestGeneration(); newest > generation {
+		return false, fmt.Errorf("parquet sink: generation %d of %s: generation %d has begun: %w", generation, m.Pipeline, newest, project.ErrGivenUp)
+	}
 	if ts == nil {
 		return false, fmt.Errorf("parquet sink: generation %d of %s has not been opened", generation, m.Pipeline)
 	}
@@ -183,8 +199,13 @@ func (m *manifest) swap(generation uint32) (changed bool, err error) {
 
 // removeSetsBefore removes the table sets of generations before those of ts.
 func (m *manifest) removeSetsBefore(ts *tableSet) {
+	m.removeSets(func(other *tableSet) bool { return other != ts && other.newestGeneration() <= ts.newestGeneration() })
+}
+
+// removeSets removes the table sets that are of no use.
+func (m *manifest) removeSets(useless func(*tableSet) bool) {
 	m.Sets = slices.DeleteFunc(m.Sets, func(other *tableSet) bool {
-		if other == ts || other.newestGeneration() > ts.newestGeneration() {
+		if !useless(other) {
 			return false
 		}
 		for f := range other.files {

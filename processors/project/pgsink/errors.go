@@ -74,7 +74,7 @@ func failure(ctx context.Context, doing string, err error) error {
 	var known *Error
 	var schema *SchemaError
 	switch {
-	case err == nil, errors.Is(err, processors.ErrFenced), errors.Is(err, project.ErrPosition), errors.As(err, &known), errors.As(err, &schema):
+	case err == nil, errors.Is(err, processors.ErrFenced), errors.Is(err, project.ErrPosition), errors.Is(err, project.ErrGivenUp), errors.As(err, &known), errors.As(err, &schema):
 		return err
 	case ctx.Err() != nil:
 		return fmt.Errorf("pgsink: %s: %w", doing, context.Cause(ctx))

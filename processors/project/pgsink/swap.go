@@ -11,7 +11,8 @@ import (
 // Swap gives the names of the live tables to those of the schema's generation and
 // removes the former ones, in one transaction. Rights that were granted on the
 // former tables are granted on the new ones; everything else that was added by hand
-// goes with them. A view that rests on a former table is an error.
+// goes with them. A view that rests on a former table is an error. So is a generation behind
+// which a later one was begun, with project.ErrGivenUp: its tables are gone.
 func (s *Sink) Swap(ctx context.Context, schema *project.Schema) error {
 	k, err := s.conns.acquireForWriter(ctx)
 	if err != nil {
@@ -28,11 +29,13 @@ func (s *Sink) swap(ctx context.Context, k *conn, schema *project.Schema) error 
 		return err
 	}
 	g := c.generation(schema.Generation)
-	switch {
-	case g == nil:
-		return &Error{Doing: "swap", Message: fmt.Sprintf("generation %d of pipeline %s has no tables, or has been replaced", schema.Generation, schema.Pipeline)}
-	case g.live:
+	switch newest := c.newest(); {
+	case g != nil && g.live:
 		return nil
+	case newest > schema.Generation: // superseded refuses to make its tables again, so this stays true
+		return fmt.Errorf("pgsink: generation %d of pipeline %s: generation %d has begun: %w", schema.Generation, schema.Pipeline, newest, project.ErrGivenUp)
+	case g == nil:
+		return &Error{Doing: "swap", Message: fmt.Sprintf("generation %d of pipeline %s has no tables", schema.Generation, schema.Pipeline)}
 	}
 	b, err := s.newBuilder(ctx, k, schema)
 	if err != nil {

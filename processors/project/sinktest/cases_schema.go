@@ -1,6 +1,7 @@
 package sinktest
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/millrace/millrace/processors/project"
@@ -154,8 +155,7 @@ func shadowSwapped(b *bench) {
 	old.flush()
 
 	// The shadow has other columns of the same names, and is filled from the start.
-	shadow := &bench{TB: b.TB, o: b.o, open: b.open, sink: b.sink, schema: Schema(2)}
-	shadow.schema.Shadow = true
+	shadow := b.beside(2)
 	total := shadow.schema.Tables[Orders].Column("total")
 	shadow.schema.Tables[Orders].Columns[total].Type = project.Type{Kind: project.KindDouble}
 	wide := func(r project.Row, total float64) project.Row {
@@ -200,4 +200,114 @@ func shadowSwapped(b *bench) {
 		b.Fatalf("swap by the next process: %v", err)
 	}
 	shadow.check()
+}
+
+// beside returns a bench of a shadow generation in the same sink.
+func (b *bench) beside(generation uint32) *bench {
+	shadow := &bench{TB: b.TB, o: b.o, open: b.open, sink: b.sink, schema: Schema(generation)}
+	shadow.schema.Shadow = true
+	return shadow
+}
+
+// swap makes a shadow the one that readers see, and compares what it has.
+func (b *bench) swap(what string) {
+	b.Helper()
+	if err := b.sink.Swap(b.Context(), b.schema); err != nil {
+		b.Fatalf("%s: %v", what, err)
+	}
+	b.check()
+}
+
+// wantGivenUp fails unless the swap of a shadow is refused for good.
+func (b *bench) wantGivenUp(what string) {
+	b.Helper()
+	if err := b.sink.Swap(b.Context(), b.schema); !errors.Is(err, project.ErrGivenUp) {
+		b.Fatalf("%s is swapped: %v, want ErrGivenUp", what, err)
+	}
+}
+
+// shadowGivenUp builds two shadows, one after the other. The first is given up with the second:
+// it is neither written, opened nor swapped in any more, and the one that is read goes on.
+func shadowGivenUp(b *bench) {
+	if b.o.InPlace {
+		b.Skip("the sink has no shadows")
+	}
+	a, c := source(b, "c1", "a"), source(b, "c1", "c")
+	old := b.start(0, 7)
+	old.write(100, put(order(a, "a", "old", 1), line(a, "a", 0, "x")))
+	old.flush()
+	second, third := b.beside(2), b.beside(3)
+	given := second.start(0, 1)
+	given.write(50, put(order(a, "a", "second", 2)))
+	given.flush()
+	w := third.start(0, 1)
+	w.write(60, put(order(a, "a", "third", 3)))
+	w.flush()
+
+	given.wantFenced("a shadow behind which another one was begun writes", put(order(c, "c", "late", 9)))
+	_, _, err := second.sink.Open(b.Context(), second.schema, term(second.schema, 0, 2))
+	b.wantFenced("it is opened", err)
+	for range 2 {
+		second.wantGivenUp("it")
+	}
+	b.check()
+	third.check()
+	old.write(110, put(order(c, "c", "old, still written", 4)))
+	old.flush()
+	b.check()
+	w.write(110, put(order(c, "c", "third", 5)))
+	w.flush()
+
+	third.reopen()
+	second.sink = third.sink
+	second.wantGivenUp("it, by the next process,")
+	for range 2 {
+		third.swap("the swap of the other one")
+	}
+	old.wantFenced("the former generation writes", put(order(a, "a", "late", 9)))
+	second.wantGivenUp("it, when the other one is read,")
+	third.check()
+}
+
+// shadowBehindSwap begins a shadow behind a swap of which nobody knows whether it was done: it is
+// called again, changes nothing, and says that it was. What readers see goes on until the next swap.
+func shadowBehindSwap(b *bench) {
+	if b.o.InPlace {
+		b.Skip("the sink has no shadows")
+	}
+	a, c := source(b, "c1", "a"), source(b, "c1", "c")
+	old := b.start(0, 7)
+	old.write(100, put(order(a, "a", "old", 1)))
+	old.flush()
+	second, third := b.beside(2), b.beside(3)
+	w := second.start(0, 1)
+	w.write(100, put(order(a, "a", "second", 2)))
+	w.flush()
+	second.swap("the swap")
+	next := third.start(0, 1)
+	next.write(60, put(order(a, "a", "third", 3)))
+	next.flush()
+
+	for range 2 {
+		second.swap("the swap once more")
+		third.check()
+	}
+	old.wantFenced("the generation before writes", put(order(a, "a", "late", 9)))
+	w.write(110, put(order(c, "c", "second, still written", 4)))
+	w.flush()
+	second.check()
+	second.reopen()
+	if w = second.start(0, 2); w.at != at(110) {
+		b.Errorf("the swapped generation goes on at %s, want %s", w.at, at(110))
+	}
+	w.write(120, put(order(c, "c", "by the next process", 5)))
+	w.flush()
+	second.swap("the swap by the next process")
+
+	next.write(120, put(order(c, "c", "third", 6)))
+	next.flush()
+	third.swap("the swap of the other one")
+	w.wantFenced("the former generation writes", put(order(a, "a", "late", 9)))
+	second.wantGivenUp("the former generation")
+	third.check()
 }

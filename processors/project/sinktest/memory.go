@@ -82,11 +82,13 @@ func (d *Disk) openGeneration(s *project.Schema) error {
 			break
 		}
 		return nil
-	case s.Generation < d.live:
+	case s.Generation < d.newest(): // live, or a shadow
 		return fmt.Errorf("generation %d has been succeeded: %w", s.Generation, processors.ErrFenced)
 	case d.live == 0:
 		d.tables[s.Generation], d.live = newTables(), s.Generation
 	case s.Shadow:
+		// A shadow that was given up goes.
+		maps.DeleteFunc(d.tables, func(old uint32, _ *tables) bool { return old != d.live })
 		d.tables[s.Generation] = newTables()
 	default:
 		d.tables[s.Generation] = d.tables[d.live].evolve(d.schemas[d.live], s)
@@ -94,6 +96,14 @@ func (d *Disk) openGeneration(s *project.Schema) error {
 	}
 	d.schemas[s.Generation] = s
 	return nil
+}
+
+// newest returns the newest generation that has tables, 0 if there is none.
+func (d *Disk) newest() (generation uint32) {
+	for g := range d.tables {
+		generation = max(generation, g)
+	}
+	return generation
 }
 
 // width counts the columns of all tables: a schema with more of them is a later one
@@ -131,8 +141,10 @@ func (m *Memory) Swap(_ context.Context, s *project.Schema) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
-	case d.live >= s.Generation:
+	case d.live == s.Generation:
 		return nil
+	case d.newest() > s.Generation:
+		return fmt.Errorf("generation %d has begun: %w", d.newest(), project.ErrGivenUp)
 	case d.tables[s.Generation] == nil:
 		return fmt.Errorf("generation %d has not been opened", s.Generation)
 	}

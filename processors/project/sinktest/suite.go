@@ -58,6 +58,8 @@ func Run(t *testing.T, storage func(t testing.TB) Open, o Options) {
 		{"a generation that never wrote is skipped", generationSkipped},
 		{"columns added within a generation are backfilled beside it", columnsBackfilled},
 		{"a shadow generation takes its place by Swap", shadowSwapped},
+		{"a shadow behind which another one is begun is given up", shadowGivenUp},
+		{"a swap is done once more beside the next shadow", shadowBehindSwap},
 		{"I6: a batch that is cut off is written again with other ends", cutOff},
 		{"partitions write at the same time", concurrent},
 		{"many rows", manyRows},
