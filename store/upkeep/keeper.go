@@ -152,7 +152,9 @@ func (k *Keeper) finishDeletions(ctx context.Context, records []store.Record) (d
 			continue
 		}
 		name := r.Info.Database + "/" + r.Info.Name
-		removed, err := k.catalog.FinishDelete(ctx, &r.Info)
+		step, cancel := context.WithTimeout(ctx, stepTimeout)
+		removed, err := k.catalog.FinishDelete(step, &r.Info)
+		cancel()
 		switch {
 		case err != nil: // one that has changed is looked at again
 			errs = append(errs, fmt.Errorf("finish the deletion of container %s: %w", name, err))
@@ -177,7 +179,9 @@ func (k *Keeper) Pass(ctx context.Context) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	records, err := k.catalog.Records(ctx)
+	step, cancel := context.WithTimeout(ctx, stepTimeout)
+	records, err := k.catalog.Records(step)
+	cancel()
 	if err != nil {
 		errs = append(errs, err)
 	}
@@ -204,7 +208,10 @@ func (k *Keeper) Pass(ctx context.Context) (*Report, error) {
 		}
 	}
 	for _, source := range k.cfg.Copies {
-		if err := k.copies.Reconcile(ctx, source); err != nil && !errors.Is(err, jetstream.ErrBucketNotFound) {
+		step, cancel := context.WithTimeout(ctx, stepTimeout)
+		err := k.copies.Reconcile(step, source)
+		cancel()
+		if err != nil && !errors.Is(err, jetstream.ErrBucketNotFound) {
 			errs = append(errs, err)
 		}
 	}
@@ -224,6 +231,8 @@ func (k *Keeper) Pass(ctx context.Context) (*Report, error) {
 // what another was that asked for more. It is remembered with the catalog.
 func (k *Keeper) replicasWish(ctx context.Context) (Wish, error) {
 	w := k.cfg.Wish
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
 	stream, err := k.js.Stream(ctx, catalogStream)
 	if err != nil {
 		return w, fmt.Errorf("look at the catalog's bucket: %w", err)
@@ -308,6 +317,8 @@ func (l *labels) on(cfg *jetstream.StreamConfig) bool {
 // updateStream changes a stream that lacks something, from what it is now and not from
 // what it was when it was listed. What it is then stands in l.
 func (k *Keeper) updateStream(ctx context.Context, l *listed, replicas int, is labels) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
 	stream, err := k.js.Stream(ctx, l.name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil // deleted meanwhile

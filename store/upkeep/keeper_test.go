@@ -117,6 +117,51 @@ func TestReplicas_ApplyBeforeTheFirstStore(t *testing.T) {
 	}
 }
 
+// silentStream is JetStream of which one stream answers no change.
+type silentStream struct {
+	jetstream.JetStream
+	t    *testing.T
+	name string
+}
+
+func (s silentStream) UpdateStream(ctx context.Context, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
+	until, ends := ctx.Deadline()
+	if !ends || time.Until(until) > time.Minute {
+		s.t.Errorf("the answer of stream %s is waited for until %s", cfg.Name, until)
+	}
+	if cfg.Name == s.name {
+		return nil, context.DeadlineExceeded
+	}
+	return s.JetStream.UpdateStream(ctx, cfg)
+}
+
+// TestReplicas_AreMadeBesideAStreamThatDoesNotAnswer: the pass goes on to the other streams, tells
+// which one did not, and is not as long as a pass may be.
+func TestReplicas_AreMadeBesideAStreamThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	js := alone(t)
+	catalog := must[*store.Catalog](t)(store.OpenCatalog(t.Context(), js, store.CatalogConfig{}))
+	info := must[store.ContainerInfo](t)(catalog.Create(t.Context(), "default", "orders", store.ContainerSpec{PartitionKey: []string{"/id"}, Partitions: 3}))
+	stream := func(number uint32) string { return feed.Partition{Container: info.ID, Number: number}.Stream() }
+	for n := range uint32(3) {
+		s := must[jetstream.Stream](t)(js.Stream(t.Context(), stream(n)))
+		cfg := s.CachedInfo().Config
+		delete(cfg.Metadata, store.LabelContainer)
+		must[jetstream.Stream](t)(js.UpdateStream(t.Context(), cfg))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	if _, err := keeper(silentStream{js, t, stream(1)}, catalog, 1).Pass(ctx); err == nil || !strings.Contains(err.Error(), stream(1)) {
+		t.Errorf("the pass says %v", err)
+	}
+	for n := range uint32(3) {
+		_, is := must[jetstream.Stream](t)(js.Stream(t.Context(), stream(n))).CachedInfo().Config.Metadata[store.LabelContainer]
+		if is != (n != 1) {
+			t.Errorf("stream %d has its label: %v", n, is)
+		}
+	}
+}
+
 // TestReplicas_AreLoweredByHandOnly as docs/operations.md says: a store with a smaller
 // configuration does not, and one that comes after it was done does not undo it.
 func TestReplicas_AreLoweredByHandOnly(t *testing.T) {

@@ -25,6 +25,13 @@ const wishLabel = "millrace.replicas"
 // be silent. The servers themselves take minutes to find that one of them is lost.
 const silentMax = 10 * time.Second
 
+// stepTimeout bounds what asks about many streams or records.
+const stepTimeout = time.Minute
+
+// answerTimeout is how long a question about one stream waits. A stream without a leader never
+// answers, and an answer may be lost with a server, while the others are to be looked after.
+const answerTimeout = 10 * time.Second
+
 const catalogStream = "KV_" + store.CatalogBucket
 
 // Stream tells of a stream, a log's or a bucket's, how many replicas it is to have
@@ -205,12 +212,14 @@ type listed struct {
 // list returns all streams, ordered by name. In a cluster the list lacks those
 // whose servers do not answer; they are asked for one by one.
 func list(ctx context.Context, js jetstream.JetStream) ([]listed, error) {
-	names, err := feed.StreamNames(ctx, js)
+	asking, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	names, err := feed.StreamNames(asking, js)
 	if err != nil {
 		return nil, err
 	}
 	known := map[string]*jetstream.StreamInfo{}
-	lister := js.ListStreams(ctx)
+	lister := js.ListStreams(asking)
 	for info := range lister.Info() {
 		known[info.Config.Name] = info
 	}
@@ -221,7 +230,9 @@ func list(ctx context.Context, js jetstream.JetStream) ([]listed, error) {
 	for _, name := range names {
 		l := listed{name: name, info: known[name]}
 		if l.info == nil {
-			stream, err := js.Stream(ctx, name)
+			asking, cancel := context.WithTimeout(ctx, answerTimeout)
+			stream, err := js.Stream(asking, name)
+			cancel()
 			if errors.Is(err, jetstream.ErrStreamNotFound) {
 				continue // deleted meanwhile
 			}
