@@ -28,7 +28,13 @@ func (s *Server) readChanges(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	page, err := c.Changes(x.ctx, *r)
+	var page *store.ChangesPage
+	body, err := s.inTurn(x, func() (body []byte, err error) {
+		if page, err = c.Changes(x.ctx, *r); err != nil {
+			return nil, err
+		}
+		return c.changesBody(page.Changes, r.AllVersions), nil
+	})
 	if err != nil {
 		return s.explainAbsence(x, c, err)
 	}
@@ -45,18 +51,22 @@ func (s *Server) readChanges(x *exchange) error {
 		x.answer(http.StatusNotModified, chargePage, nil)
 		return nil
 	}
-	items := make([][]byte, len(page.Changes))
-	for i := range page.Changes {
-		if r.AllVersions {
-			items[i] = c.appendVersion(nil, &page.Changes[i])
-		} else {
-			items[i] = c.appendChanged(nil, &page.Changes[i])
-		}
-	}
-	body := appendList(nil, c.ridText, "Documents", items)
-	x.w.Header().Set(headerItemCount, strconv.Itoa(len(items)))
+	x.w.Header().Set(headerItemCount, strconv.Itoa(len(page.Changes)))
 	x.answer(http.StatusOK, pageCharge(len(body)), body)
 	return nil
+}
+
+// changesBody returns the body of an answer with changes.
+func (c *collection) changesBody(changes []store.ItemChange, allVersions bool) []byte {
+	items := make([][]byte, len(changes))
+	for i := range changes {
+		if allVersions {
+			items[i] = c.appendVersion(nil, &changes[i])
+		} else {
+			items[i] = c.appendChanged(nil, &changes[i])
+		}
+	}
+	return appendList(nil, c.ridText, "Documents", items)
 }
 
 // changesRequest reads the headers of a request for changes.

@@ -93,6 +93,8 @@ type Config struct {
 	// room for another, one whose client has taken nothing of it for 5s is cut off; if there
 	// is none, a read of more than 64 KiB is answered 429. Shorter answers, and those to
 	// writes, count and are sent all the same.
+	// Pages of feeds wait for their turn to be made: as many are at once as have twice
+	// their 4 MiB in it.
 	// Default 268435456 (256 MiB), at least 8388608 (8 MiB).
 	AnswersMax int `yaml:"answersMax"`
 

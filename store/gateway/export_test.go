@@ -30,13 +30,18 @@ func Stalled(l *Listener) (n int) {
 func Bodies(l *Listener) int64 { return l.server.bodies.taken.Load() }
 
 // TakeResourceQueries takes the places of all queries over databases and containers, until release.
-func (s *Server) TakeResourceQueries() (release func()) {
-	for range cap(s.resourceQueries) {
-		s.resourceQueries <- struct{}{}
+func (s *Server) TakeResourceQueries() (release func()) { return fill(s.resourceQueries) }
+
+// TakePages takes the places of all pages of feeds that are made, until release.
+func (s *Server) TakePages() (release func()) { return fill(s.pages) }
+
+func fill(places chan struct{}) (empty func()) {
+	for range cap(places) {
+		places <- struct{}{}
 	}
 	return func() {
-		for range cap(s.resourceQueries) {
-			<-s.resourceQueries
+		for range cap(places) {
+			<-places
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"net/http"
 	"strconv"
 
@@ -35,17 +36,40 @@ func (s *Server) readItems(x *exchange) error {
 	} else if len(sc.partitions) > 0 {
 		at.partition = sc.partitions[0].Number
 	}
-	if err := s.fillPage(x, c, sc, at, page); err != nil {
+	body, err := s.inTurn(x, func() ([]byte, error) {
+		if err := s.fillPage(x, c, sc, at, page); err != nil {
+			return nil, err
+		}
+		return appendList(nil, c.ridText, "Documents", page.items), nil
+	})
+	if err != nil {
 		return s.explainAbsence(x, c, err)
 	}
 	if page.next != nil {
 		x.w.Header().Set(headerContinuation, c.encodeToken(*page.next, sc.hash()))
 	}
 	x.session(page.sessions...)
-	body := appendList(nil, c.ridText, "Documents", page.items)
 	x.w.Header().Set(headerItemCount, strconv.Itoa(len(page.items)))
 	x.answer(http.StatusOK, pageCharge(len(body)), body)
 	return nil
+}
+
+// pagesMost returns how many pages of feeds are made at once where answers may have so many bytes. A
+// page is in memory about twice while it is made, as items and as a body; the room of answers counts
+// it from when it is whole.
+func pagesMost(answersMax int) int { return max(answersMax/(2*pageBytesMax), 2) }
+
+// inTurn makes the body of a page of a feed when fewer than pagesMost are being made. To wait is
+// right here, where slots tells clients to come again: a page takes milliseconds, and its client
+// must ask for it in any case.
+func (s *Server) inTurn(x *exchange, read func() ([]byte, error)) ([]byte, error) {
+	select {
+	case s.pages <- struct{}{}:
+		defer func() { <-s.pages }()
+		return read()
+	case <-x.ctx.Done():
+		return nil, context.Cause(x.ctx)
+	}
 }
 
 // feedPage is a page of a read feed while it is filled.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store/gateway"
@@ -118,4 +119,29 @@ func TestReadFeed_PrefixOfAKey(t *testing.T) {
 		t.Errorf("the whole key gives %v", got)
 	}
 	w.ask("GET", docs+"/x1", "", keyHeader, `["x"]`).is(400, "1001")
+}
+
+// Pages of feeds are made in turn: so many readers hold no more of them in memory than answers may
+// have.
+func TestReadFeed_PagesAreMadeInTurn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, gateway.Config{})
+	w.container("things", byPK)
+	w.ask("POST", docs, `{"id":"a","pk":"k"}`, keyHeader, `["k"]`).is(201)
+	for name, with := range map[string][]string{"items": nil, "changes": {"A-IM", "Incremental feed"}} {
+		release := w.gateway.TakePages()
+		answered := make(chan *answer, 1)
+		go func() { answered <- w.ask("GET", docs, "", with...) }()
+		select {
+		case a := <-answered:
+			t.Errorf("%s: answered %d though no page may be made", name, a.status)
+			release()
+			continue
+		case <-time.After(50 * time.Millisecond): // what does not wait has answered; if not, the test only shows less
+		}
+		release()
+		if a := (<-answered).is(200); !slices.Equal(a.ids("Documents"), []string{"a"}) {
+			t.Errorf("%s: %s", name, a.body)
+		}
+	}
 }

@@ -27,6 +27,7 @@ type Server struct {
 	newKey    func() string // returns the key of a write, see commit
 
 	resourceQueries chan struct{} // one for each query over databases or containers under way
+	pages           chan struct{} // one for each page of a feed that is being made
 }
 
 // New returns a server for the containers that client finds. Requests are signed
@@ -43,6 +44,7 @@ func New(client *store.Client, ring *KeyRing, cfg Config) (*Server, error) {
 	s := &Server{
 		cfg: cfg, client: client, keys: ring, directory: newDirectory(client), slots: newSlots(cfg.RequestsMax, cfg.AnswersMax),
 		bodies: &bodyRoom{max: cfg.BodiesMax}, newKey: rand.Text, resourceQueries: make(chan struct{}, resourceQueriesMax),
+		pages: make(chan struct{}, pagesMost(cfg.AnswersMax)),
 	}
 	s.table = s.newTable()
 	return s, nil
