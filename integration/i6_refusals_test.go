@@ -308,3 +308,57 @@ func TestI6_FanOutsInNoDoubtReadNothing(t *testing.T) {
 		})
 	}
 }
+
+// An item that has no room refuses each rename. It has one dead letter for each source whose copy it lacks, of
+// the last rename: by that of the one alone nobody who is set back would find the other. A retry brings both.
+func TestI6_OneDeadLetterForEachSourceOfAnItemThatRefuses(t *testing.T) {
+	t.Parallel()
+	w := newCascadeWorld(t)
+	meta, product := w.webstore()
+	cfg := tagNames(meta, product)
+	item := object{"id": "full", "categoryId": "1", "tags": []tagItem{{"T", "A"}, {"U", "A"}}, "pad": ""}
+	body, err := json.Marshal(item)
+	if err != nil {
+		t.Fatal(err)
+	}
+	item["pad"] = strings.Repeat("x", store.ItemBytesMax-len(body))
+	w.put(product, item)
+	k := w.start([]cascade.Config{cfg}, processors.RoleSource)
+	want := map[string]string{}
+	for i := range 4 {
+		for _, tag := range []string{"T", "U"} {
+			w.tag(meta, tag, fmt.Sprint("A longer name ", i))
+			w.Quiet(k)
+			source, err := meta.Read(t.Context(), keyOf(t, "tag"), tag)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want[fmt.Sprintf(`["tag"]/%s ["1"]/full`, tag)] = source.ETag.String()
+		}
+	}
+	letters, err := w.DeadLetters.List(t.Context(), cfg.Pipeline, 100)
+	if err != nil || len(letters) != len(want) {
+		t.Fatalf("%d dead letters, %v, want %d", len(letters), err, len(want))
+	}
+	got := map[string]string{}
+	for _, l := range letters {
+		got[l.Item+" "+l.Target] = store.ETag(l.Position).String()
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("dead letters and the changes that they are of (-want +got):\n%s", diff)
+	}
+	item["pad"] = ""
+	w.put(product, item)
+	if err := w.DeadLetters.Retry(t.Context(), cfg.Pipeline, letters[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	poll.Until(t, func() error {
+		now, err := w.DeadLetters.List(t.Context(), cfg.Pipeline, 10)
+		return poll.Unless(err == nil && len(now) == len(want)-1, fmt.Sprintf("dead letters %+v, %v", now, err))
+	})
+	for _, tag := range w.product(product, "1", "full").Tags {
+		if tag.Name != "A longer name 3" {
+			t.Errorf("tag %s is called %q", tag.ID, tag.Name)
+		}
+	}
+}

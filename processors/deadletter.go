@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"log/slog"
 	"strconv"
 	"strings"
@@ -36,7 +35,8 @@ const (
 // logical partition of its pipeline.
 type DeadLetter struct {
 	// ID is the item's: the same for the same change, so that a dead letter written
-	// again after a crash is still one.
+	// again after a crash is still one. With a Target it is the same for all changes of one
+	// Subject, so that there are not as many as there are changes. Write chooses it.
 	ID string `json:"id"`
 	// Pipeline is the id of the pipeline's incarnation.
 	Pipeline   string    `json:"pipeline"`
@@ -51,6 +51,9 @@ type DeadLetter struct {
 	// Target is the item that refused its copy, or what a sink did not take of a
 	// backfill; empty if the change itself could not be processed.
 	Target string `json:"target,omitempty"`
+	// Subject tells refusals of one Target apart, where a retry of one does not make up for
+	// another. Write takes it into the id, and nothing else keeps it. "" stands for Item.
+	Subject string `json:"-"`
 	// Status is the store's code, 0 if there was none.
 	Status int `json:"status,omitempty"`
 	// Reason is for people; at most 4 KiB of it are kept.
@@ -84,19 +87,6 @@ type deadLetterJSON struct {
 	Version int `json:"version"`
 	plainDeadLetter
 	Position string `json:"position"`
-}
-
-// deadLetterID is the id of a dead letter.
-func (l *DeadLetter) deadLetterID() string {
-	id := l.idPrefix() + l.Position.String()
-	// One change may be refused by many targets: each has a dead letter of its own. A
-	// target's name may be longer than an id, so its hash stands for it.
-	if l.Target != "" {
-		h := fnv.New64a()
-		_, _ = h.Write([]byte(l.Target)) // never fails
-		id += fmt.Sprintf("-%016x", h.Sum64())
-	}
-	return id
 }
 
 // idPrefix is how the ids of all dead letters of a processor begin.
@@ -157,21 +147,30 @@ func (d *DeadLetters) openContainer(ctx context.Context) (*store.Container, erro
 }
 
 // Write stores l durably under its id, and before it the change that it is about, if l has
-// it.
+// it. Where a Target that has a dead letter refuses once more, that one tells of l from then on, and
+// the retry that somebody waits for is one of l.
 func (d *DeadLetters) Write(ctx context.Context, l *DeadLetter) error {
-	c, err := d.openContainer(ctx)
-	if err != nil {
-		return err
-	}
 	deadLetter := *l
 	deadLetter.ID = deadLetter.deadLetterID()
 	deadLetter.clipReason()
+	if l.Target != "" {
+		return d.writeRefusal(ctx, &deadLetter)
+	}
 	if l.Change != nil {
 		if err := d.writeChange(ctx, &deadLetter); err != nil {
 			return err
 		}
 	}
-	if _, err := c.Upsert(ctx, deadLetter.encode()); err != nil {
+	return d.put(ctx, &deadLetter)
+}
+
+// put writes a dead letter in place of the one with its id.
+func (d *DeadLetters) put(ctx context.Context, l *DeadLetter) error {
+	c, err := d.openContainer(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := c.Upsert(ctx, l.encode()); err != nil {
 		return fmt.Errorf("write the dead letter of %s: %w", l.Item, err)
 	}
 	return nil
@@ -263,12 +262,13 @@ func (d *DeadLetters) RetryMany(ctx context.Context, pipeline string, ids []stri
 	return nil
 }
 
-// RetryFinally writes l, which may be gone, and asks the processor that gave it up to try
+// RetryFinally writes l, which has an ID and may be gone, and asks the processor that gave it up to try
 // once more. The dead letter is gone then, or tells the new reason.
 func (d *DeadLetters) RetryFinally(ctx context.Context, l *DeadLetter) error {
 	deadLetter := *l
 	deadLetter.FinalRetry = time.Now().UTC()
-	return d.Write(ctx, &deadLetter)
+	deadLetter.clipReason()
+	return d.put(ctx, &deadLetter)
 }
 
 // CancelFinalRetry takes back what RetryFinally asked for, unless that is done.
@@ -342,8 +342,8 @@ func (d *DeadLetters) retryFailed(ctx context.Context, l *DeadLetter, cause erro
 	return unlessChanged(err, "write that the dead letter was tried", l.ID)
 }
 
-// readTried reads a dead letter that was tried again. It is the same while it is there and asks for
-// the retry that was done.
+// readTried reads a dead letter that was tried again. It is the same while it is there, asks for
+// the retry that was done, and tells of no later refusal, which the retry may have come before.
 func readTried(ctx context.Context, c *store.Container, key feed.PartitionKey, l *DeadLetter) (item store.Item, same bool, err error) {
 	item, err = c.Read(ctx, key, l.ID)
 	switch {
@@ -353,7 +353,7 @@ func readTried(ctx context.Context, c *store.Container, key feed.PartitionKey, l
 		return item, false, fmt.Errorf("read the dead letter %s: %w", l.ID, err)
 	}
 	now := readDeadLetter(l.Pipeline, &item)
-	return item, now.Retry.Equal(l.Retry) && now.FinalRetry.Equal(l.FinalRetry), nil
+	return item, now.Retry.Equal(l.Retry) && now.FinalRetry.Equal(l.FinalRetry) && now.Time.Equal(l.Time), nil
 }
 
 // unlessChanged returns an error, but none that says that the dead letter is gone or another one.

@@ -67,7 +67,8 @@ func (m DeadLetterMark) compare(n DeadLetterMark) int {
 func byTime(a, b *DeadLetter) int { return a.mark().compare(b.mark()) }
 
 // byChange orders dead letters as the feed brought their changes. It is that of the changes of each
-// item, and a dead letter keeps its place in it, however often it is tried.
+// item, and a dead letter keeps its place in it, however often it is tried; one whose target refuses a
+// later change has the place of that one from then on.
 func byChange(a, b *DeadLetter) int {
 	return cmp.Or(a.Position.Compare(b.Position), strings.Compare(a.ID, b.ID))
 }
@@ -125,7 +126,8 @@ func (d *DeadLetters) List(ctx context.Context, pipeline string, limit int) ([]D
 
 // Walk calls each with the dead letters of a pipeline, page by page, in the order of their changes:
 // with every one that was there when it began, unless it is dropped or done meanwhile, and with each
-// once, also where it is tried again meanwhile and given up for a new reason. all is how many there
+// once, also where it is tried again meanwhile and given up for a new reason. One whose target refuses
+// another change meanwhile counts as given up since it began: it may be left out, or come twice. all is how many there
 // were. It ends at the first error, which is that of the reading or of each; to walk again is safe
 // where each is.
 func (d *DeadLetters) Walk(ctx context.Context, pipeline string, each func(page []DeadLetter, all int) error) error {

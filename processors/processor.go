@@ -76,7 +76,7 @@ type Counts struct {
 	Copies      int64 `json:"copies,omitempty"`   // items whose copies were changed
 	Checked     int64 `json:"checked,omitempty"`  // copies compared with their source
 	Dangling    int64 `json:"dangling,omitempty"` // copies seen whose source is not there
-	DeadLetters int64 `json:"letters,omitempty"`  // dead letters written
+	DeadLetters int64 `json:"letters,omitempty"`  // changes and copies given up; also one that a target refused before
 	Rows        int64 `json:"rows,omitempty"`     // rows put into a sink, or dropped from it
 	Rejects     int64 `json:"rejects,omitempty"`  // rows that could not take their place in a sink
 }

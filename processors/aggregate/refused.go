@@ -2,6 +2,8 @@ package aggregate
 
 import (
 	"context"
+	"fmt"
+	"slices"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/processors"
@@ -23,7 +25,7 @@ func (f *Folder) writeDeadLetters(ctx context.Context, members []member, upTo fe
 // writeDeadLetter writes the dead letter of one target; cause is the change that it could not
 // follow, nil if that is not known.
 func (f *Folder) writeDeadLetter(ctx context.Context, cause *member, upTo feed.Position, r *store.Refusal) error {
-	deadLetter := processors.DeadLetter{Position: upTo, Target: r.Ref.String(), Status: int(r.Status), Reason: r.Reason}
+	deadLetter := processors.DeadLetter{Position: upTo, Target: r.Ref.String(), Subject: f.subjectOf(cause, r.Ref), Status: int(r.Status), Reason: r.Reason}
 	if cause != nil {
 		deadLetter.Item, deadLetter.Position, deadLetter.Trace = cause.ref().String(), cause.at, cause.part.Transaction.TraceParent
 	}
@@ -66,4 +68,30 @@ func (f *Folder) causeOf(members []member, ref store.ItemRef) *member {
 		}
 	}
 	return nil
+}
+
+// subjectOf returns what a retry brings a target that refused a cause, see processors.DeadLetter. It is
+// the fields of the group that the target is of, whichever of its members comes and goes, so the dead letter
+// of the last one stands for all:
+//
+//	orders o1, o2 and o3 of customer c, who has no room for a count   one dead letter, of o3
+//
+// Where the target is to be made it need not be of any group, and a retry asks the change which one lacks it.
+// Another group may want the same id, and that one's dead letter is another.
+func (f *Folder) subjectOf(cause *member, ref store.ItemRef) string {
+	subject := ref.String()
+	if cause == nil || !f.a.rule.Spec().Create {
+		return subject
+	}
+	var groups []string
+	for g := range f.causesIn(f.a.cfg.Target.PartitionFor(ref.Key), []member{*cause}) {
+		if of, ok := f.a.targetRef(g); ok && of == ref {
+			groups = append(groups, string(g))
+		}
+	}
+	slices.Sort(groups)
+	for _, g := range groups {
+		subject += fmt.Sprintf(" %d %s", len(g), g)
+	}
+	return subject
 }

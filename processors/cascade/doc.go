@@ -211,9 +211,12 @@
 // refused. Where it has not, the page can only carry a version that is superseded
 // by what the successor will send, or is the same.
 //
-// What is given up. An item that cannot take its copy (413, a unique key) goes to
-// the dead letters and the fan-out goes on. A fan-out that cannot go on at all is
-// parked, with a dead letter, and counts as lag until its source changes again. A
+// What is given up. An item that cannot take its copy (413, also where only what aggregates make of the
+// copy is too much for a commit; a unique key) goes to the dead letters and the fan-out goes on. It has one dead
+// letter for each source, of the version that it refused last, however many it refuses: a retry reads what its
+// sources are by then, and a generation that begins at that version brings the item what it lacks. A refusal
+// that comes while a retry is under way stays, since the retry may have read the source before. A fan-out that
+// cannot go on at all is parked, with a dead letter, and counts as lag until its source changes again. A
 // verification lists both as drift.
 //
 // # What Check refuses

@@ -248,7 +248,7 @@ func (f *FanOut) pageRequest(fo *fanOut, v *version, p *targets) *store.PatchMan
 }
 
 // finishedBelow is what the partition may forget, or zero if it was told so a
-// moment ago: it looks through all that it remembers.
+// moment ago: to find it is a look at all that is open and given up.
 func (f *FanOut) finishedBelow(partition feed.Partition) feed.Position {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -275,11 +275,14 @@ func (d *decider) decideNow(c *call) (made *txn, decided bool) {
 	}
 	// What rules make of a page comes on top of what the page writes, and is known only
 	// when it is decided. A page of nine orders whose customers have 800 KB each is 7 MB
-	// with them: it is thrown away and decided again with four, which fit. Refusing it was
-	// tried; the fan-out then never ended, for the next page was the same one.
+	// with them: it is thrown away and decided again with four, which fit. One order whose
+	// customers are too much by themselves is refused, as an item that would be too large is,
+	// and the page ends behind it. Refusing the page was tried; the fan-out then never ended, for
+	// the next page was the same one.
+	var excess *excessCopy
 	for pageItems := pageItemsLimit; ; {
 		t := newTxn(v, d.draft)
-		t.conditions = c.conditions
+		t.conditions, t.excess = c.conditions, excess
 		resp, write := c.handler.decide(d, t, c.req, pageItems)
 		if !write {
 			d.draft.reply(c, resp)
@@ -298,12 +301,19 @@ func (d *decider) decideNow(c *call) (made *txn, decided bool) {
 			d.postponed = c // the draft leaves first
 			return nil, false
 		}
-		if page := resp.PatchMany; page == nil || page.Patched < 2 {
+		switch page := resp.PatchMany; {
+		case page == nil || t.copied == nil:
 			d.draft.refuse(c, store.Refuse(store.StatusTooLarge,
 				"the transaction needs about %d bytes in the log, what it replaces included; at most %d are allowed", t.bytes, store.CommitBytesMax))
 			return nil, true
+		case page.Patched > 1:
+			pageItems = page.Patched / 2 // what follows from rules was too much
+		default:
+			// It ends: whatever is too much next comes before this item, where the page ends.
+			excess = &excessCopy{t.copied, store.Refuse(store.StatusTooLarge,
+				"the copy, with what aggregates make of it, needs about %d bytes in the log, what it replaces included; at most %d are allowed",
+				t.bytes, store.CommitBytesMax)}
 		}
-		pageItems = resp.PatchMany.Patched / 2 // what follows from rules was too much
 	}
 }
 

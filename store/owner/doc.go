@@ -83,6 +83,17 @@
 // on where the last left off. Pages wait while clients write, except for
 // Config.PageShare, and become small.
 //
+// An item that cannot take its copy is refused, and the page goes on behind it. Whether a commit takes
+// the copy is not known before what rules make of it is decided. So a page that is too large is decided again
+// with half of its items, down to one. An item that is too much alone is refused too, and the page ends there
+// (excessCopy): each page tells of one such item at most, so to find it costs a few decisions however many there are.
+//
+// The records of fan-outs are forgotten when a fan-out of the same producer begins here, as far as that says that
+// nothing is left to do (finished.go). One that stands still keeps those of all later ones, and there may be
+// as many as the source has items; they are kept in order, so that only what goes is looked at. What is
+// forgotten follows from the commit and the records before it alone (I3). Those of a generation that has ended
+// stay: a page of its worker that comes late must be answered as done, or it could remove what is there again.
+//
 // # Trimming
 //
 // The beginning of the log goes when nobody needs it (trim.go). The trim point is the least of:

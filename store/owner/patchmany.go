@@ -70,6 +70,14 @@ type page struct {
 	itemsMax int
 	yield    func(patched int) bool // whether a client waits for the decider
 	deadline time.Time
+	ended    bool // behind an item whose copy is too much for any commit
+}
+
+// excessCopy is an item whose copy no commit takes, since what follows from it is too much, and
+// the refusal that says so. That is known when the whole page is decided, which then is decided again.
+type excessCopy struct {
+	itemKey []byte
+	refusal *store.Error
 }
 
 // decidePage decides the next page of a fan-out, and says whether there is something to
@@ -274,7 +282,7 @@ func (p *page) cameRound(itemKey []byte) bool {
 
 func (p *page) full() bool {
 	r := p.result
-	if r.Patched >= p.itemsMax || p.t.bytes >= pageBytesMax || r.Scanned >= pageScanMax {
+	if p.ended || r.Patched >= p.itemsMax || p.t.bytes >= pageBytesMax || r.Scanned >= pageScanMax {
 		return true
 	}
 	if p.copy.where != nil && time.Now().After(p.deadline) {
@@ -296,7 +304,7 @@ func (p *page) consider(itemKey []byte, item *engine.Item) *store.Error {
 	if p.req.Until != 0 && item.Modified > p.req.Until {
 		return nil
 	}
-	changed, refusal := p.copy.apply(p.t, itemKey, item)
+	changed, refusal := p.copyTo(itemKey, item)
 	if refusal != nil {
 		// An item that cannot take its copy must not keep the others from theirs: it is told
 		// of, and the worker makes a dead letter of it. A read that fails says nothing about
@@ -313,6 +321,23 @@ func (p *page) consider(itemKey []byte, item *engine.Item) *store.Error {
 		p.result.Patched++
 	}
 	return nil
+}
+
+// copyTo decides the copy of one candidate.
+func (p *page) copyTo(itemKey []byte, item *engine.Item) (changed bool, refusal *store.Error) {
+	// The page ends behind an item whose copy is too much: what comes behind it was too much too, or
+	// is not known, and another such item is found by the next page.
+	if x := p.t.excess; x != nil && bytes.Equal(x.itemKey, itemKey) {
+		p.ended = true
+		return false, x.refusal
+	}
+	before := len(p.t.changes)
+	changed, refusal = p.copy.apply(p.t, itemKey, item)
+	// Also a copy that is refused may have removed what had expired and held its unique key.
+	if len(p.t.changes) > before {
+		p.t.copied = append(p.t.copied[:0], itemKey...)
+	}
+	return changed, refusal
 }
 
 // candidates are the items among which a page looks for copies.

@@ -93,6 +93,10 @@ type txn struct {
 	idemKey string
 	arena   arena
 
+	// Of a page of a fan-out.
+	excess *excessCopy // nil: none is known
+	copied []byte      // key of the last item of which the page changed anything
+
 	conditions    map[string]condition // of the request's patches
 	conditionTook time.Duration        // their evaluation, so far
 
