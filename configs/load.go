@@ -59,6 +59,7 @@ func Load(file string, environ, sets []string) (*Config, error) {
 			errs = append(errs, &Finding{where, err.Error()})
 		}
 	}
+	// Also behind other errors, so that an operator sees all at once.
 	if err := c.complete(); err != nil {
 		errs = append(errs, err)
 	}

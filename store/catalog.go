@@ -363,6 +363,7 @@ func (c *Catalog) createLog(ctx context.Context, info *ContainerInfo, p Partitio
 	if _, last, err := log.Bounds(ctx); err != nil || last > 0 {
 		return err
 	}
+	// With the time of the record and not of now, so that whoever is faster begins the log with the same state.
 	settings := genesis(info)
 	commit := &feed.Commit{
 		ID: feed.NewCommitID(), Log: p.Log, Time: info.Created.UnixMilli(), Owner: "catalog",

@@ -233,6 +233,7 @@ func (c *Container) ReadMany(ctx context.Context, refs []ItemRef, barrier bool) 
 		if err != nil {
 			return err
 		}
+		// No two calls have a place in common, so they write to items without a lock.
 		for i, n := range at {
 			items[n] = resp.Read[i]
 		}

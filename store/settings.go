@@ -99,8 +99,12 @@ func (s Settings) Wish(c *ContainerInfo) (Settings, bool) {
 			wanted = append(wanted, path)
 		}
 	}
+	// next shares its lists with the settings in force, which others read: a list is made anew, never changed
+	// in place.
 	next := s
 	next.Indexes = nil
+	// Rules before indexes: a new one appends its index, and which of the present ones are still a rule's is
+	// known behind it.
 	changed := next.wishRules(c)
 	changed = next.wishTombstones(c) || changed
 	changed = changed || s.TTL != c.Spec.TTL
@@ -148,6 +152,8 @@ func (s *Settings) accumulates() bool { return len(s.Rules) > 0 || len(s.Tombsto
 // WishConfirmed is Wish for a record that Catalog.Confirm has returned, whatever its revision.
 func (s Settings) WishConfirmed(c *ContainerInfo) (next Settings, changed bool) {
 	before := s.CatalogRevision
+	// As if this record had decided them: revisions begin anew in a catalog that was made again, so the
+	// newest record may have a lower one.
 	s.CatalogRevision = c.Revision
 	next, changed = s.Wish(c)
 	return next, changed || before != c.Revision

@@ -233,11 +233,13 @@ func (c *Catalog) Sound(ctx context.Context) error {
 	if time.Since(examined) < soundFor {
 		return err
 	}
+	// Not under the lock, which would make everybody wait for the requests. Two that look at once find the same.
 	e, err := Examine(ctx, c.js)
 	if err != nil {
 		return fmt.Errorf("compare the catalog with the logs: %w", err)
 	}
 	err = e.Err()
+	// Nothing was found, and not all was asked. That is not kept: the next one asks again.
 	if err == nil && e.Unasked != nil {
 		return fmt.Errorf("compare the catalog with its copies: %w", e.Unasked)
 	}

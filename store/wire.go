@@ -66,8 +66,11 @@ func decodeRequest(d *wireReader) (*Request, error) {
 	r.TraceState = d.str()
 	switch {
 	case d.err != nil:
+	// Its text is read by clients of later releases (unknownKind), which wait for this owner's upgrade.
 	case !k.known():
 		d.fail(fmt.Errorf(unknownKindMessage+" %d", k))
+	// Before the lists, for which whoever may not write could ask much memory. A kind of which some requests
+	// change nothing is decoded, and fails at the first thing that writes.
 	case d.readsOnly && kinds[k].writes != nil && !kinds[k].mayRead:
 		return r, errWrites
 	default:
@@ -305,6 +308,8 @@ func (d *wireReader) take(n uint64) []byte {
 		d.fail(errWireShort)
 		return nil
 	}
+	// Cut at its end too: whoever appends to it makes a copy, and does not write over what follows in the
+	// message.
 	b := d.buf[d.at : d.at+int(n) : d.at+int(n)]
 	d.at += int(n)
 	return b
@@ -328,6 +333,7 @@ func (d *wireReader) etag() ETag { return ETag(d.position()) }
 
 func (d *wireReader) key() feed.PartitionKey {
 	enc := d.str()
+	// No key, as of a request that is not for one logical partition. As an encoding it would be an error.
 	if enc == "" || d.err != nil {
 		return feed.PartitionKey{}
 	}

@@ -68,6 +68,7 @@ the command that prints the next.`,
 				if err := a.print(views, func(w io.Writer) error { return printDeadLetters(w, views) }); err != nil {
 					return err
 				}
+				// On standard error, behind the list: what stands on standard output under -o json is JSON alone.
 				for i := range cut {
 					a.tellCut(&cut[i], limit)
 				}
@@ -147,6 +148,7 @@ func (a *app) readDeadLetter(ctx context.Context, s *session, args []string) (*d
 		return nil, nil, err
 	}
 	l, err := desk.Show(ctx, &records[0], args[1])
+	// recordsOf has found the pipeline, so it is the dead letter that is not there.
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, nil, bad("pipeline %s has no dead letter %s\nnext: millrace dead-letters list %s", records[0].Name, args[1], records[0].Name)
 	}
@@ -269,6 +271,7 @@ func (a *app) actOnAll(ctx context.Context, s *session, pipeline string, act dea
 	bar := newProgress(a.err, string(act)+" of "+rec.Name, "dead letters")
 	_, err = deadletters.Open(s.inspected()).DoAll(ctx, rec, act, func(id string, n, all int) {
 		done.Count = n
+		// All or none: some of the ids would be taken for all of them.
 		if done.Letters = append(done.Letters, id); n > deadletters.ListMax {
 			done.Letters = nil
 		}

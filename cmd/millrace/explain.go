@@ -45,6 +45,7 @@ No server is asked. docs/pipelines.md says the same, with samples.`,
 			if len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
+			// No space behind a key, for a dot and the next one may follow.
 			return completeKeys(typed), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 		},
 	}

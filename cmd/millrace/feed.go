@@ -119,6 +119,7 @@ func parseStart(text string, now time.Time) (feedStart, error) {
 
 // showFeed shows the changes of all partitions.
 func (a *app) showFeed(ctx context.Context, s *session, ct *store.Container, start feed.Start, f *feedFlags) error {
+	// The first one that has shown enough ends all: its error cancels the context of the others.
 	p := &changePrinter{a: a, flags: f}
 	g, ctx := errgroup.WithContext(ctx)
 	for _, partition := range ct.Partitions() {

@@ -74,6 +74,7 @@ func (a *app) init(ctx context.Context, s *session, wanted []string, f *initFlag
 	if err != nil {
 		return err
 	}
+	// Before the samples are read, which may take long.
 	for _, name := range wanted {
 		if !slices.ContainsFunc(infos, func(i store.ContainerInfo) bool { return i.Name == name }) {
 			return &store.NoContainerError{Database: a.database, Name: name}
@@ -101,6 +102,7 @@ func (a *app) init(ctx context.Context, s *session, wanted []string, f *initFlag
 		return err
 	}
 	read := func(ctx context.Context, container string, refs []store.ItemRef) ([]store.Item, error) {
+		// Without the barrier: shares of a sample need no newest item.
 		return opened[container].ReadMany(ctx, refs, false)
 	}
 	result, err := propose.Run(ctx, samples, wanted, world.Existing(), a.database, read)
@@ -220,6 +222,9 @@ func sampleOf(ctx context.Context, ct *store.Container, most int) ([][]byte, err
 		}
 	}
 	paths := ct.Info().Spec.PartitionKey
+	// Others are only looked for where the items may be divided by type: by one field of theirs, of
+	// which few values were seen, and not all items were. The query names the field as c["type"],
+	// so it is one of the item itself.
 	if !more || len(paths) != 1 || len(keys) > initTypesMax || strings.Count(paths[0], "/") != 1 {
 		return items, nil
 	}

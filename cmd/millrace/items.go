@@ -194,6 +194,8 @@ func findItem(ctx context.Context, ct container, id, keyText string) (*store.Ite
 		}
 		return &item, err
 	}
+	// An id is one item in a logical partition, so there may be one in each. Ten name enough of
+	// them; none at all is an error of readItems.
 	items, more, err := readItems(ctx, ct, &queryFlags{id: id, limit: 10})
 	if err != nil {
 		return nil, err

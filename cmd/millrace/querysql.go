@@ -41,6 +41,8 @@ func (a *app) querySQL(cmd *cobra.Command, text string, f *queryFlags) error {
 	case !slices.Contains(queryOutputs, f.output):
 		return &usageError{fmt.Errorf("--output %s: %s is expected", f.output, strings.Join(queryOutputs, ", "))}
 	}
+	// Where the text could not be parsed q is nil, and --container names the container, so queried
+	// does not look at q.
 	err = a.withClient(cmd, &f.at, func(ctx context.Context, c client) error {
 		ct, err := a.queried(ctx, c, q, f.container)
 		if err != nil {
@@ -82,6 +84,8 @@ func (a *app) queried(ctx context.Context, c client, q *query.Query, named strin
 	}
 	if q.Container() != "" {
 		ct, err := c.Container(ctx, a.database, q.Container())
+		// FROM c is what most people write, and there is no container c: then it is only a name in
+		// the query, and the one container of the database is meant.
 		if !errors.Is(err, store.ErrNotFound) {
 			return ct, err
 		}
@@ -180,6 +184,7 @@ func (a *app) printQuery(ctx context.Context, ct container, r store.QueryRequest
 		}
 		page, err := ct.Query(ctx, r)
 		if err != nil {
+			// The rows so far are printed: a query may fail after an hour.
 			return errors.Join(out.flush(), err)
 		}
 		if err := out.writePage(page.Rows); err != nil {

@@ -42,6 +42,7 @@ is not known exactly.`,
 				if err != nil {
 					return err
 				}
+				// Cut before it is printed, so that -o json obeys --partitions too.
 				left := max(len(h.Partitions)-most, 0)
 				h.Partitions = h.Partitions[:len(h.Partitions)-left]
 				return a.print(h, func(w io.Writer) error { return tellTop(w, h, left) })

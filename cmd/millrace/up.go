@@ -67,6 +67,7 @@ func (a *app) serve(ctx context.Context, roles node.Roles) error {
 		return err
 	}
 	log := a.logger(cfg)
+	// Before the node and, by the defer, closed behind it: the spans of its stop are sent too.
 	telemetry, err := node.OpenTelemetry(ctx, versionText())
 	if err != nil {
 		return err
@@ -88,6 +89,7 @@ func (a *app) serve(ctx context.Context, roles node.Roles) error {
 			log.Debug("standard output is gone", slog.Any("error", err))
 		}
 	}
+	// In this order: Run has ended before the node is closed.
 	return errors.Join(<-done, n.Close())
 }
 

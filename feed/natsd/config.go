@@ -176,6 +176,8 @@ func (c Config) withDefaults() (Config, error) {
 
 // options translates the configuration for the server.
 func (c *Config) options() (*server.Options, error) {
+	// AuthTimeout: the server's own two seconds are too few for a node on a busy machine; see
+	// greetMax. NoSigs: the process drains on a signal; the server would end it at once.
 	o := &server.Options{
 		ServerName:             c.Name,
 		Host:                   c.Host,
@@ -275,6 +277,8 @@ func (t *TLS) config() (*tls.Config, error) {
 	if !pool.AppendCertsFromPEM(pem) {
 		return nil, fmt.Errorf("tls: ca: no certificate in %s", t.CA)
 	}
+	// Servers of a cluster connect to each other with this configuration too: as a server each holds
+	// the other against ClientCAs, as a client against RootCAs.
 	config.ClientCAs, config.RootCAs, config.ClientAuth = pool, pool, tls.RequireAndVerifyClientCert
 	return config, nil
 }

@@ -177,6 +177,7 @@ func (s *Server) startLocked(ctx context.Context) error {
 		err = s.access.admit(n)
 	}
 	if err != nil {
+		// Before the shutdown, which waits for the clients that wait to be admitted.
 		s.access.close()
 		n.Shutdown()
 		n.WaitForShutdown()
@@ -369,6 +370,7 @@ func (s *Server) Close() {
 
 // stopLocked stops the server, if one is running. life is held.
 func (s *Server) stopLocked() {
+	// First: connections of this process that break try again, and must not find the server that ends.
 	n := s.setRunning(nil, nil)
 	if n == nil {
 		return

@@ -46,6 +46,9 @@ func (d *Doctor) Fix(ctx context.Context, names map[feed.ResourceID]Name) (*Repo
 		return nil, err
 	}
 	f := &fixer{Doctor: d, p: p, names: names}
+	// badRecords comes behind containers: a record that cannot be read may be that of a log without
+	// a name, and is removed only when every log has a container. upkeep is last, for it labels logs
+	// and makes copies from what the steps before have entered.
 	for _, step := range []func(context.Context) error{f.openBuckets, f.containers, f.badRecords, f.databases, f.registry, f.upkeep} {
 		if err := step(ctx); err != nil {
 			return nil, err
@@ -101,6 +104,7 @@ func (f *fixer) open(ctx context.Context, missing bool, cfg jetstream.KeyValueCo
 			f.say("made bucket %s", cfg.Bucket)
 			return kv, nil
 		}
+		// A store may have made it since the look.
 		if !errors.Is(err, jetstream.ErrBucketExists) {
 			return nil, fmt.Errorf("make bucket %s: %w", cfg.Bucket, err)
 		}
@@ -127,6 +131,7 @@ func (f *fixer) containers(ctx context.Context) error {
 			f.refused[l.id] = err
 			continue
 		}
+		// Noted, so that the next one cannot get the same name, and badRecords knows it.
 		f.p.exam.Containers = append(f.p.exam.Containers, *info)
 		f.say("entered container %s/%s (%s, %s) into the catalog, %s", info.Database, info.Name, info.ID, logsText(l.logs), how)
 	}

@@ -112,6 +112,8 @@ func (f *fixer) readLog(ctx context.Context, p feed.Partition) (settings store.S
 		for i := range c.Transactions {
 			t := &c.Transactions[i]
 			if t.Control != nil && (t.Control.Kind == store.ControlGenesis || t.Control.Kind == store.ControlSettings) {
+				// Each change of settings holds all of them. Decoded into the ones before, one that was removed
+				// would stay.
 				settings = store.Settings{}
 				if err := json.Unmarshal(t.Control.Data, &settings); err != nil {
 					return settings, begun, nil, fmt.Errorf("settings at LSN %d: %w", c.LSN, err)

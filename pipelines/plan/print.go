@@ -78,6 +78,8 @@ func (o *planPrinter) line(level int, format string, args ...any) {
 	if text != "" {
 		text = strings.Repeat("  ", level) + text
 	}
+	// A line with colors is not cut: the code that ends a color could be lost, and codes count
+	// as characters here.
 	if w := o.style.Width; w > 4 && !strings.Contains(text, "\x1b") && utf8.RuneCountInString(text) > w {
 		text = string([]rune(text)[:w-3]) + "..."
 	}
@@ -119,6 +121,8 @@ func (o *planPrinter) resource(r *Resource) {
 	}
 	o.line(0, "%s", head)
 	for _, note := range r.Notes {
+		// Apply prints a note by itself, so it begins with the generation, and a choice below with the
+		// pipeline. Here both stand in the heading.
 		if !r.tellsIndex(note) {
 			o.line(2, "%s", strings.TrimPrefix(note, fmt.Sprintf("generation %d: ", r.Generation)))
 		}
@@ -159,6 +163,7 @@ func (o *planPrinter) effect(e *Effect) {
 	for i := range e.Samples {
 		o.sample(&e.Samples[i])
 	}
+	// Without a sample there is nothing that the others could be more than.
 	if more := e.Changes() - int64(len(e.Samples)); more > 0 && len(e.Samples) > 0 {
 		o.line(3, "%s", o.paint(colorDim, "and "+format.Count(more)+" more"))
 	}

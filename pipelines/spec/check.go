@@ -33,6 +33,8 @@ func (r *Resources) Check(w Existing) error {
 	for i := range r.Containers {
 		c.container(&r.Containers[i])
 	}
+	// Each by itself first: that gives those that are right their shapes, which are compared
+	// behind it. One that is wrong has no shape, so it is told of once.
 	for _, p := range c.Pipelines {
 		if p.declared {
 			c.pipeline(p)
@@ -73,6 +75,8 @@ func newChecker(r *Resources, w Existing) *Checker {
 	}
 	for i := range r.Containers {
 		d := &r.Containers[i]
+		// The spec is the declared one, as it will be when all is applied. info stays, for what
+		// cannot be changed is compared with it.
 		known := &knownContainer{spec: d.Spec}
 		if there := c.containers[d.Metadata.String()]; there != nil {
 			known.info = there.info
@@ -85,6 +89,8 @@ func newChecker(r *Resources, w Existing) *Checker {
 		declared[p.Metadata] = true
 		c.Pipelines = append(c.Pipelines, &KnownPipeline{Metadata: p.Metadata, Spec: p.Spec, places: p.places, declared: true})
 	}
+	// These come behind the declared ones; conflict and sinks rest on that. They were checked
+	// when they were applied, so they have their shapes at once.
 	for i := range w.Pipelines {
 		there := &w.Pipelines[i]
 		if !declared[there.Metadata] {
@@ -140,6 +146,8 @@ func fixed(s *store.ContainerSpec, field string) string {
 
 // pipeline checks one declared pipeline by itself.
 func (c *Checker) pipeline(p *KnownPipeline) {
+	// What a pipeline writes is in its own database. Copies would go among the dead letters
+	// that are kept there, or over them.
 	if p.Database == store.SystemDatabase && (p.Spec.Target() != "" || p.Spec.Tables() != nil) {
 		c.findings.Add(p.places.at("metadata.database"),
 			"pipeline %s would write to the database %s, which is Millrace's own; declare it in another database, with the containers that it names. A projection into files or PostgreSQL may read %[2]s",
@@ -150,6 +158,8 @@ func (c *Checker) pipeline(p *KnownPipeline) {
 	ok := source != nil
 	switch {
 	case p.Spec.Cascade != nil:
+		// Both containers are looked for before the answer, so that both are told of if neither is
+		// there.
 		target := c.find(p, "spec.cascade.into", p.Spec.Cascade.Into)
 		ok = ok && target != nil && c.cascade(p, source, target)
 	case p.Spec.Aggregate != nil:

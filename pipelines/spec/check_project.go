@@ -28,6 +28,8 @@ func (d *Decoder) checkProject(s *PipelineSpec) {
 		at := d.places.at(field)
 		for i := range s.Project.Tables {
 			t := &s.Project.Tables[i]
+			// The value of a table begins at its first field, often a line below. What is said of
+			// all of it points at its name, and so does what is said of a column.
 			if name := "spec.project.tables." + t.Name; field == name || strings.HasPrefix(field, name+".columns.") {
 				at = d.places.key(field)
 			}
@@ -51,6 +53,7 @@ func (d *Decoder) checkProject(s *PipelineSpec) {
 func (s *Sink) idle() (project.Sink, error) {
 	switch {
 	case s.Parquet != nil: // files are the same in a bucket
+		// New opens nothing: it holds the place, and is asked for its limits alone.
 		return parquetsink.New(parquetsink.NewDir(s.Parquet.Path), parquetsink.Config{})
 	case s.Postgres != nil:
 		return pgsink.New(pgsink.Config{DSNEnv: s.Postgres.DSNEnv, Schema: s.Postgres.Schema})

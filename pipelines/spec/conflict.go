@@ -14,6 +14,10 @@ func (c *Checker) conflicts() {
 		for _, q := range c.Pipelines[:i] {
 			for _, mine := range p.Shapes {
 				for _, other := range q.Shapes {
+					// Two cascades may set one field of different items:
+					//
+					//	where: type = "product"   set: {name: name}
+					//	where: type = "tag"       set: {name: name}
 					if mine.Target == other.Target && !disjoint(mine.targetIs, other.targetIs, sets[mine.Target]) {
 						c.conflict(p, q, mine, other)
 					}
@@ -41,6 +45,7 @@ func (c *Checker) conflict(p, q *KnownPipeline, mine, other *Shape) {
 				continue
 			}
 			field, why := a.target, "a field has one source"
+			// Whole items have no path, so the message names the field of the other one.
 			if mine.whole != nil {
 				field = b.target
 			}
@@ -73,11 +78,14 @@ func (c *Checker) sinks() {
 		for _, q := range c.Pipelines[:i] {
 			a, b := p, q
 			if !a.declared {
+				// A finding stands at a declared pipeline, for only that has a place.
 				a, b = q, p // those that exist come after those declared
 			}
 			if !a.declared || a.Spec.Project == nil || b.Spec.Project == nil {
 				continue
 			}
+			// Of files the folder counts, whatever the tables in it are called; of tables the name.
+			// A sink of files and one of tables have no place in common.
 			if a.Spec.Project.Sink.Parquet != nil && b.Spec.Project.Sink.Parquet != nil {
 				c.sameFiles(a, b)
 			} else {
@@ -110,6 +118,8 @@ func (s *ParquetSink) place() (store, path string) {
 	if s.S3 == nil {
 		return "directory ", filepath.ToSlash(filepath.Clean(s.Path))
 	}
+	// The sink of a pipeline that exists may have been written without the defaults: they are
+	// filled into a copy.
 	s3 := *s.S3
 	s3.normalize()
 	return fmt.Sprintf("bucket %s of %s: /", s3.Bucket, s3.Endpoint), strings.Trim(s3.Prefix, "/")
@@ -146,6 +156,8 @@ func (s *Sink) place(database string) string {
 	case s.Container != nil:
 		return "database " + database
 	case s.Postgres != nil:
+		// Two variables can lead to one database, and only the workers know their values. The sink
+		// itself refuses a table that another pipeline has (tableName in pgsink/build.go).
 		return fmt.Sprintf("schema %s of the database in %s", cmp.Or(s.Postgres.Schema, PostgresSchemaDefault), s.Postgres.DSNEnv)
 	}
 	return ""

@@ -50,11 +50,15 @@ func (d *Decoder) mapping(n *yaml.Node, path string, fields ...field) bool {
 	}
 	seen := d.keys(n, path)
 	meant := d.unknown(seen, path, names)
+	// In the order of fields, not in the file's: a field can rest on one that is read before it,
+	// such as an expression on its each.
 	for _, f := range fields {
 		value, there := seen[f.name]
 		switch {
 		case there && !IsNull(value):
 			f.read(value, Join(path, f.name))
+		// A misspelt field was told of. That the one which was meant is missing would be the same
+		// mistake once more.
 		case f.required == "" || meant[f.name]:
 		case there:
 			d.bad(value, "%s is empty; %s", Join(path, f.name), f.required)
@@ -99,6 +103,7 @@ func (d *Decoder) keys(n *yaml.Node, path string) map[string]*yaml.Node {
 			continue
 		}
 		seen[key.Value] = value
+		// Of an alias this is where it stands, not its anchor.
 		d.places[name] = d.at(n.Content[i+1])
 		d.places[name+"~"] = d.at(n.Content[i])
 	}
@@ -147,6 +152,7 @@ func (d *Decoder) texts(into *[]string, example string) func(*yaml.Node, string)
 		d.list(n, path, example, func(e *yaml.Node, path string) {
 			var s string
 			d.text(&s)(e, path)
+			// What could not be read is in the list too, empty: findings name elements by their index.
 			*into = append(*into, s)
 		})
 	}
@@ -176,6 +182,7 @@ func (d *Decoder) boolean(into *bool) func(*yaml.Node, string) {
 		default:
 			hint := ""
 			switch strings.ToLower(n.Value) {
+			// YAML 1.1 took these for booleans, and the parser takes them for texts.
 			case "yes", "on":
 				hint = ": write true"
 			case "no", "off":
@@ -226,6 +233,7 @@ func (d *Decoder) pairs(into *ByField[document.Field], example string, target, s
 		entries := d.entries(n, path, "field of the target: field of the source is expected, such as "+example)
 		for _, e := range entries {
 			at := Join(path, e.name)
+			// Both sides are read whatever is wrong with the other, so that both are told of.
 			copied, ok := target(e.key, at, e.name)
 			if IsNull(e.value) {
 				d.bad(e.value, "%s is empty; the name of a field of the source is expected", at)

@@ -17,6 +17,7 @@ func (d *Decoder) aggregate(n *yaml.Node, path string, a *Aggregate) {
 		field{"into", "the name of the container that holds the fields is expected", d.text(&a.Into)},
 		field{"each", "", d.each(&a.Each)},
 		field{"match", "", func(n *yaml.Node, path string) {
+			// match: {} is written for one group of all, as no match at all is. pairs would want an entry.
 			if n.Kind != yaml.MappingNode || len(n.Content) > 0 {
 				d.pairs(&a.Match, "{customerId: customerId}", d.namesPath, d.sourceField(scopeOf(a.Each)))(n, path)
 			}
@@ -140,6 +141,7 @@ func (d *Decoder) checkAggregate(s *PipelineSpec) {
 	for _, problem := range accumulator.Check(AggregateSpec(s)) {
 		field := "spec." + problem.Field
 		at := d.places.at(field)
+		// What is said of an entry as a whole points at its name; its value may begin a line below.
 		if isEntry(field, "spec.aggregate.match.", s.Aggregate.Match) || isEntry(field, "spec.aggregate.set.", s.Aggregate.Set) {
 			at = d.places.key(field)
 		}

@@ -48,12 +48,14 @@ func (d *Decoder) pipeline(n *yaml.Node, s *PipelineSpec) {
 		d.findings.Add(d.places.at("spec"), "spec does not say what is copied, and where to; one of cascade, aggregate and project is expected, "+
 			"such as cascade: {into: product, match: {categoryId: id}, set: {categoryName: name}}")
 	case len(kinds) > 1:
+		// mapping read them in its own order. The one that comes first in the file is let be.
 		slices.SortFunc(kinds, func(a, b string) int { return d.places.key(a).Line - d.places.key(b).Line })
 		for _, path := range kinds[1:] {
 			d.findings.Add(d.places.key(path), "%s: a pipeline is of one kind, and %s stands in line %d; declare another pipeline for it",
 				path, kinds[0], d.places.key(kinds[0]).Line)
 		}
 	}
+	// Defaults before the rules, which expect them: what is checked is what will run.
 	s.normalize()
 	if s.Project != nil && s.Project.Sink.Container != nil {
 		s.Project.keepTypes()
@@ -61,6 +63,8 @@ func (d *Decoder) pipeline(n *yaml.Node, s *PipelineSpec) {
 	if before != len(d.findings) {
 		return // what could not be read would be found again as a wrong value
 	}
+	// The rules of a cascade are about the partition keys of its containers, so Check applies
+	// them (rule.go).
 	switch {
 	case s.Aggregate != nil:
 		d.checkAggregate(s)
@@ -122,6 +126,8 @@ func (d *Decoder) match(into *ByField[SourceFields]) func(*yaml.Node, string) {
 					fields = append(fields, f)
 				}
 			}
+			// A list without the field that could not be read would say less than was declared: fewer
+			// fields have to be equal.
 			if ok && len(fields) == len(nodes) {
 				into.put(copied, fields)
 			}
@@ -159,6 +165,8 @@ func (d *Decoder) fieldPath(n *yaml.Node, path, text string) (document.Field, bo
 	case strings.HasPrefix(text, "/"):
 		d.bad(n, "%s: %q is written as a pointer; a field is expected: %s", path, text,
 			strings.ReplaceAll(strings.TrimPrefix(text, "/"), "/", "."))
+	// LOWER(name) is a path too, of a field with that name. Nobody means it, and if one does, it
+	// can be quoted: ["LOWER(name)"].
 	case !strings.ContainsAny(text, `"'`) && slices.ContainsFunc(f.Path(), func(s document.Step) bool { return strings.Contains(s.Name, "(") }):
 		d.bad(n, "%s: %q is computed; the path of a field is expected, such as name or address.city", path, text)
 	default:
@@ -249,6 +257,7 @@ func (d *Decoder) parseExpression(n *yaml.Node, path string, s Scope) *query.Exp
 		d.bad(n, "%s: %s", path, err)
 		return nil
 	}
+	// The parser is that of queries, which come with values for their parameters.
 	if names := e.Params(); len(names) > 0 {
 		d.bad(n, "%s: @%s is a parameter of a query, and has no value here; write the value", path, names[0])
 		return nil

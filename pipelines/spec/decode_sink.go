@@ -65,6 +65,7 @@ func (d *Decoder) sink(n *yaml.Node, path string, s *Sink) {
 			)
 		}),
 	)
+	// A field that is unknown or empty was told of, and is probably the one that is missing.
 	if ok && (len(c.there) > 0 || before == len(d.findings)) {
 		c.one(d, n, path, expected)
 	}
@@ -102,6 +103,8 @@ func (d *Decoder) directory(into *string) func(*yaml.Node, string) {
 	return func(n *yaml.Node, path string) {
 		d.text(into)(n, path)
 		at, written := *into, *into
+		// A disk takes s3://analytics for the folder analytics in the folder s3: and nobody would
+		// look for the files there.
 		if m := scheme.FindStringSubmatch(at); m != nil {
 			switch kind := strings.ToLower(m[1]); kind {
 			case "file":
@@ -170,13 +173,17 @@ func (d *Decoder) s3(n *yaml.Node, path string, s *S3) {
 		field{AccessKeyField, "", d.env(AccessKeyField, &s.AccessKeyEnv)},
 		field{SecretKeyField, "", d.env(SecretKeyField, &s.SecretKeyEnv)},
 		field{"secure", "", func(n *yaml.Node, path string) {
+			// true until it is read: a value that is no boolean is told of as such alone.
 			s.Secure, secure = new(true), n
 			d.boolean(s.Secure)(n, path)
 		}},
 	)
+	// After all fields, for it rests on three of them. There is only something to refuse where
+	// secure: false was written, so secure has a place.
 	if err := (&s3.Config{Endpoint: s.Endpoint, Secure: s.Secure, AccessKeyEnv: s.AccessKeyEnv}).CheckClear(); err != nil {
 		d.bad(secure, "%s: %v", path, err)
 	}
+	// What is written counts, not what was read: a name that was refused is not missing too.
 	_, access := d.places[path+".accessKeyEnv"]
 	_, secret := d.places[path+".secretKeyEnv"]
 	if access != secret {
@@ -195,6 +202,7 @@ func (d *Decoder) env(field string, into *string) func(*yaml.Node, string) {
 	return func(n *yaml.Node, path string) {
 		if n.Kind == yaml.ScalarNode && n.Tag == "!!str" && n.Value != "" && (!envName.MatchString(n.Value) || keyID.MatchString(n.Value)) {
 			d.bad(n, "%s is not the name of an environment variable: letters, digits and _ are allowed; secrets are not written here: set a variable of the workers to it, and write the variable's name", path)
+			// The console shows the lines around a finding, but of no text in which one is marked so.
 			d.findings[len(d.findings)-1].Secret = true
 			return
 		}

@@ -84,7 +84,10 @@ func (c *Checker) FieldGraph() FieldGraph {
 				f.Leads = append(f.Leads, index[to])
 			}
 		}
+		// A cycle is kept as a whole or not at all: each of its nodes leads to all others. So
+		// index knows all of them.
 		if cycle := shortestCycle(next, i); cycle != nil && !seen[i] {
+			// shortestCycle ends with i, which the path begins with.
 			path := []int{index[i]}
 			for _, n := range cycle[:len(cycle)-1] {
 				seen[n] = true
@@ -105,6 +108,10 @@ func related(nodes []write, next [][]int) []bool {
 		}
 	}
 	kept := make([]bool, len(nodes))
+	// One walk for each direction. A walk that turned round would keep all that hangs together
+	// in any way:
+	//
+	//	a -> b <- c      a is declared: b is kept, c has nothing to do with a
 	for _, edges := range [][][]int{next, back} {
 		seen := make([]bool, len(nodes))
 		var visit func(i int)
@@ -135,6 +142,7 @@ func (w *write) field() GraphField {
 	if w.set != w.shape.whole {
 		f.Field = w.set.target.String()
 	}
+	// Scope.count ends in a step without a name. People read details[*] in its place.
 	for _, value := range w.set.values {
 		path := value
 		for n := len(path); n > 0 && path[n-1].Name == "" && !path[n-1].All && !path[n-1].IsIndex; n = len(path) {
@@ -181,6 +189,10 @@ func (c *Checker) returns() [][]ContainerStep {
 		for _, n := range cycle[:len(cycle)-1] {
 			way = append(way, steps[n])
 		}
+		// Each declared pipeline of a circle finds it, and begins elsewhere. The names in order
+		// tell that it is the same:
+		//
+		//	meta -> product -> order -> meta      product -> order -> meta -> product
 		var through []string
 		for _, step := range way {
 			through = append(through, step.From)
@@ -210,6 +222,7 @@ func (g *FieldGraph) Draw() []string {
 	led := make([]bool, len(g.Fields))
 	for i := range g.Fields {
 		for _, to := range g.Fields[i].Leads {
+			// A field that nothing but itself leads to begins a tree too.
 			led[to] = led[to] || to != i
 		}
 	}
@@ -235,6 +248,8 @@ func (g *FieldGraph) Draw() []string {
 	for i := range g.Fields {
 		if !led[i] {
 			add(i)
+			// What a tree draws begins no other. So a circle below begins one tree, not one for
+			// each field on it.
 			reach(i)
 		}
 	}
@@ -272,6 +287,7 @@ func (d *drawing) children(indent string, fields []int) {
 			branch, deeper = "└▶ ", "   "
 		}
 		text := indent + branch + f.String()
+		// It came before, with all that it leads to; … stands for that here. A circle ends so.
 		if d.drawn[i] && len(f.Leads) > 0 {
 			text += " …"
 		}
@@ -287,6 +303,7 @@ func (d *drawing) children(indent string, fields []int) {
 func aligned(lines []drawLine) []string {
 	width := 0
 	for _, l := range lines {
+		// A line with nothing at its right may be longer: it does not move the column.
 		if l.right != "" {
 			width = max(width, utf8.RuneCountInString(l.text))
 		}

@@ -14,9 +14,17 @@ import (
 // five styles need no rules of their own. If that leads nowhere, it returns the
 // place of the scalar.
 func scalarPlace(file string, lines []string, n *yaml.Node, offset int) Place {
+	// The value of a folded text is in one line, and offset 10 of it is b:
+	//
+	//	line 12  where: >          a = 1 and b =
+	//	line 13    a = 1
+	//	line 14    and b =
+	//
+	// b is the seventh character that is no space, in both. The seventh in the file is at 14:7.
 	start := Place{file, n.Line, n.Column}
 	r := newScalarReader(lines, n)
 	last := start
+	// One back, so that an empty text, or an error before its first character, ends at start.
 	last.Column--
 	for i, want := range n.Value {
 		if unicode.IsSpace(want) {
@@ -34,6 +42,7 @@ func scalarPlace(file string, lines []string, n *yaml.Node, offset int) Place {
 			return last
 		}
 	}
+	// The error is at the end, or in the space before the next word: behind what was read last.
 	last.Column++
 	return last
 }
@@ -53,6 +62,7 @@ func newScalarReader(lines []string, n *yaml.Node) *scalarReader {
 	}
 	r.skipProperties(n)
 	if r.style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0 {
+		// The scalar begins at its | or >, the text in the line below.
 		r.line, r.column = r.line+1, 0
 	}
 	if r.style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0 {
@@ -93,6 +103,7 @@ func (r *scalarReader) next() (rune, Place) {
 		switch {
 		case unicode.IsSpace(c):
 			continue
+		// The quote that ends the scalar never comes here: the value is at its end before.
 		case r.style == yaml.SingleQuotedStyle && c == '\'':
 			r.column++ // '' stands for one
 		case r.style == yaml.DoubleQuotedStyle && c == '\\':
@@ -120,6 +131,8 @@ func (r *scalarReader) escape(line []rune) rune {
 		digits = 4
 	case 'U':
 		digits = 8
+	// All of these are white space: \N is U+0085, \_ U+00A0, \L and \P are U+2028 and U+2029.
+	// The value has them as such, where they are passed over too.
 	case 'n', 't', 'r', 'v', 'f', 'N', 'L', 'P', '_', ' ', '\t':
 		return ' '
 	case '0':

@@ -35,10 +35,13 @@ const (
 func (w *YamlWriter) Value(n *yaml.Node, path string) { w.nested(n, path, 0) }
 
 func (w *YamlWriter) nested(n *yaml.Node, path string, depth int) {
+	// Before the alias is resolved: later findings point at where it is used, not at its anchor.
 	if w.place != nil {
 		w.place(n, path)
 	}
 	n = resolve(n)
+	// A few aliases can make gigabytes of a short text, each of ten of the one before it. One
+	// inside its own anchor, &a {b: *a}, would never end; the depth ends it.
 	switch {
 	case w.full:
 		w.Out.WriteString("null")
@@ -82,6 +85,7 @@ func (w *YamlWriter) members(n *yaml.Node, path string, depth int, seen map[stri
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := resolve(n.Content[i]), n.Content[i+1]
 		switch {
+		// Merged fields come behind all others, wherever << stands: the mapping's own fields win.
 		case key.Tag == "!!merge":
 			merged = append(merged, resolve(value))
 			continue
@@ -89,6 +93,8 @@ func (w *YamlWriter) members(n *yaml.Node, path string, depth int, seen map[stri
 			w.note(n.Content[i], "the name of a field is expected, not "+describe(key))
 			continue
 		case seen[key.Value]:
+			// seen holds the fields of the mapping that is merged into too. A merged field that is
+			// there already gives way, and that is no mistake.
 			if w.twice(n, i) {
 				w.note(n.Content[i], fmt.Sprintf("field %s is there twice", key.Value))
 			}
@@ -141,6 +147,8 @@ func (w *YamlWriter) scalar(n *yaml.Node) {
 }
 
 func (w *YamlWriter) number(n *yaml.Node) {
+	// As it is written, so that 1.10 stays 1.10 and no digit of a long number is lost. Only
+	// what JSON cannot write is computed: 0x1F, 0o17, 010 (which is 8), 1_000, +5, .5.
 	if document.CheckValue([]byte(n.Value)) == nil {
 		w.Out.WriteString(n.Value)
 		return

@@ -14,6 +14,10 @@ import (
 )
 
 // watched is what is known of one processor, from which its state is told.
+//
+// It is of one reading of a Monitor. readers makes it; measure, in a goroutine for each, fills in
+// what lease and log say: checkpoint, head, trimmed, oldest, changes and estimated. When all of
+// these have ended, only the goroutine of the reading has it.
 type watched struct {
 	resource   processors.Resource
 	record     *registry.Record
@@ -73,6 +77,7 @@ func (w *watched) lag() Lag {
 	}
 	l.Changes += w.record.ItemsLeft(w.resource, w.checkpoint.Position)
 	age := func(t time.Time) {
+		// A job without a time has 0, which is 1970 and not IsZero: it would be a lag of decades.
 		if !t.IsZero() && t.UnixMilli() > 0 {
 			l.Seconds = max(l.Seconds, w.now.Sub(t).Seconds())
 		}
@@ -109,6 +114,10 @@ func (w *watched) state(lag Lag) (State, string) {
 	switch {
 	case w.record.Paused:
 		return Paused, w.cutOff()
+	// From here on in the order in which one reason hides the next: without log and checkpoint
+	// nothing else is known; what was trimmed, nobody takes or does not open is not healed by
+	// waiting, whether or not something is left to do. Lag came first once, and a pipeline that
+	// could not begin was idle until its first change.
 	case w.unread != nil:
 		return Stuck, w.unread.Error()
 	case w.trimmed > 0:
@@ -128,6 +137,7 @@ func (w *watched) state(lag Lag) (State, string) {
 	case lag.None():
 		return Idle, ""
 	}
+	// Only where something is left to do: a holder with nothing to do does not move either.
 	if reason := w.stuck(); reason != "" {
 		return Stuck, reason
 	}
@@ -199,6 +209,8 @@ func (w *watched) moving() (State, string) {
 func (w *watched) stuck() string {
 	cp := w.checkpoint
 	switch {
+	// opens has passed over it, because the holder has begun. The failures count on until its
+	// next checkpoint, and there is none as long as it makes no progress.
 	case w.lease.Attempts > 0 && w.lease.LastError != "":
 		return fmt.Sprintf("stopped %s: %s", times(w.lease.Attempts), w.lease.LastError)
 	case cp.Attempts >= processors.StuckAttempts:

@@ -55,6 +55,7 @@ func (run *testRun) eachItem(ctx context.Context, items spec.TestItems, visit fu
 				return err
 			}
 		}
+		// With the barrier: every append that is in flight is resolved and applied before.
 		found, err := c.ReadMany(ctx, refs, true)
 		if err != nil {
 			return err
@@ -102,6 +103,7 @@ func (m *matcher) object(path document.Path, want, is []byte) {
 func (m *matcher) value(path document.Path, want, is []byte) {
 	kind := document.KindOf(want)
 	switch {
+	// Before the case of what is not there: an expected null is content with that.
 	case kind == document.Null && (is == nil || document.KindOf(is) == document.Null):
 	case is == nil:
 		m.differs(path, want, nil)
@@ -109,6 +111,8 @@ func (m *matcher) value(path document.Path, want, is []byte) {
 		m.object(path, want, is)
 	case kind == document.Array && document.KindOf(is) == document.Array:
 		a, b := plan.Elements(want), plan.Elements(is)
+		// The arrays are shown as a whole. With one element more at the front, every element behind
+		// it would be told of as wrong.
 		if len(a) != len(b) {
 			m.differs(path, want, is)
 			return
@@ -145,6 +149,8 @@ func (run *testRun) rowsOf(ctx context.Context, t *spec.TestTable) (rows [][]byt
 	if err != nil {
 		return nil, nil, err
 	}
+	// A sink of its own for each reading: that of the worker writes. It finds what was committed
+	// last, and the pipeline is at rest.
 	rec, err := run.registry.Get(ctx, run.database, t.Pipeline)
 	if err != nil {
 		return nil, nil, err
@@ -162,6 +168,7 @@ func (run *testRun) rowsOf(ctx context.Context, t *spec.TestTable) (rows [][]byt
 	if !ok {
 		return nil, nil, errors.New("its sink cannot be read")
 	}
+	// CheckTests has found the table in the declaration, so it is there.
 	table := slices.IndexFunc(p.Schema().Tables, func(s project.TableSchema) bool { return s.Name == t.Table })
 	schema = &p.Schema().Tables[table]
 	for row, err := range reader.Rows(ctx, p.Schema(), table) {
@@ -175,6 +182,8 @@ func (run *testRun) rowsOf(ctx context.Context, t *spec.TestTable) (rows [][]byt
 
 // compareRows compares rows, which are matched by their keys.
 func (run *testRun) compareRows(t *spec.TestTable, schema *project.TableSchema, rows [][]byte, exact bool) {
+	// name tells whether two keys are the same, however their numbers are written; key is shown
+	// to people.
 	keyOf := func(row []byte) (name string, key []byte) {
 		var form []byte
 		key = []byte{'['}
@@ -210,6 +219,7 @@ func (run *testRun) compareRows(t *spec.TestTable, schema *project.TableSchema, 
 			run.fail(want.Path, Failure{What: what, Differences: m.found})
 		}
 	}
+	// Sorted, for sinks tell rows in any order, and a failure is to read the same each time.
 	slices.Sort(order)
 	for _, name := range order {
 		if row, ok := left[name]; ok {

@@ -76,6 +76,8 @@ func (t *Tester) Run(ctx context.Context, declared *spec.Resources) (*Report, er
 	report := &Report{Tests: []Result{}}
 	began := time.Now()
 	for i := range declared.Tests {
+		// A database is named for the number of its test: two tests of one name may be declared, in
+		// databases of their own.
 		run, err := t.prepare(declared, &declared.Tests[i], i)
 		if err != nil {
 			return report, err
@@ -113,9 +115,12 @@ func (t *Tester) prepare(declared *spec.Resources, test *spec.Test, number int) 
 	needed := test.Spec.Containers()
 	for i := range declared.Pipelines {
 		p := declared.Pipelines[i]
+		// Pipelines that the test leaves out are not registered, and no container is made for them
+		// alone: fewer partitions open, and fewer pipelines have to come to rest.
 		if p.Metadata.Database != test.Metadata.Database || len(test.Spec.Pipelines) > 0 && !slices.Contains(test.Spec.Pipelines, p.Metadata.Name) {
 			continue
 		}
+		// The declaration is that of all tests, and redirect writes into it.
 		p.Spec = p.Spec.Clone()
 		if err := run.redirect(&p); err != nil {
 			return nil, err
@@ -159,13 +164,17 @@ func (run *testRun) all(ctx context.Context) (err error) {
 	defer run.monitor.Close()
 	defer func() {
 		run.result.Seconds = time.Since(began).Seconds()
+		// Also when ctx has ended: the node goes on, with the pipelines of the test. removeMax bounds it.
 		err = errors.Join(err, run.remove(context.WithoutCancel(ctx)))
 	}()
+	// Containers first, alone: the given items are in them before a pipeline reads, so that it
+	// finds them in its backfill as it would in a container that has been there for long.
 	if _, err := run.registry.Apply(ctx, &spec.Resources{Containers: run.resources.Containers}); err != nil {
 		return err
 	}
 	for _, c := range run.test.Spec.Given {
 		for _, item := range c.Items {
+			// nil where it was refused: that is a failure of the test, which is noted, and no error.
 			if !run.do(ctx, &spec.TestOperation{Kind: "upsert", Container: c.Container, Item: item}) {
 				return ctx.Err()
 			}
@@ -176,6 +185,7 @@ func (run *testRun) all(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	// Else the first step would race with the backfill of what was given.
 	if err := run.rest(ctx); err != nil || !run.result.Passed {
 		return err
 	}
@@ -212,6 +222,8 @@ func (run *testRun) one(ctx context.Context, step *spec.TestStep) error {
 // together is how many of the first operations are carried out without a rest between
 // them: those of one kind on one container.
 func together(operations []spec.TestOperation) int {
+	// Two upserts of products are carried out together. A rename that stands behind them waits
+	// until their copies are made: which of the two is seen first would be luck.
 	n := 1
 	for n < len(operations) && operations[n].Kind == operations[0].Kind && operations[n].Container == operations[0].Container {
 		n++
@@ -288,10 +300,12 @@ func patchOf(body []byte, partitionKey []string) ([]document.Op, error) {
 			bad = err
 			return false
 		}
+		// These say which item is meant, and an item cannot change them.
 		if string(name) == "id" || spec.Touches(path, keys) {
 			return true
 		}
 		op := document.Op{Kind: document.OpSet, Path: path.Pointer(), Value: slices.Clone(raw)}
+		// A test has no other way to remove a field. One that is to hold null is replaced.
 		if document.KindOf(raw) == document.Null {
 			op.Kind, op.Value = document.OpRemove, nil
 		}

@@ -189,6 +189,7 @@ func (c *fieldCheck) judgeSuspects(ctx context.Context, partition feed.Partition
 		if err != nil {
 			return fmt.Errorf("read items of %s again: %w", partition, err)
 		}
+		// An item that is gone, or is no target any more, drops out here: it has no fields to be wrong.
 		carriers := c.carriers(before)
 		states, err := c.readStates(ctx, partition, carriers)
 		if err != nil {
@@ -207,6 +208,7 @@ func (c *fieldCheck) judgeSuspects(ctx context.Context, partition feed.Partition
 			ref := store.ItemRef{Key: carriers[i].Key, ID: carriers[i].ID}
 			values := states[carriers[i].group].Values()
 			switch {
+			// Before the last round counts: what is right in it is right, however often it has changed.
 			case !c.differs(carriers[i].Body, values):
 				c.run.countEqual(c.p, 1)
 			case round == judgeRoundsMax:

@@ -43,6 +43,7 @@ type Report struct {
 }
 
 // PipelineReport is the outcome for one pipeline.
+// While a verification runs, its mu guards the report; see Verified.
 type PipelineReport struct {
 	Database   string            `json:"database"`
 	Name       string            `json:"name"`
@@ -106,6 +107,8 @@ func (r *PipelineReport) add(d Difference, listMax int) {
 	case DifferenceRepaired:
 		r.Repaired++
 	}
+	// Copies that equal their source are counted page by page (countEqual); one that does not is
+	// counted here, by its difference.
 	switch {
 	case d.Kind == DifferenceDangling, d.Kind == DifferenceUnjudged: // nothing was compared
 	case d.onlyGroup() && d.Kind == DifferenceRepaired: // and counted as equal then
@@ -114,6 +117,8 @@ func (r *PipelineReport) add(d Difference, listMax int) {
 	default:
 		r.Copies++
 	}
+	// Bounded for each kind by itself: a thousand dangling references must not keep the one copy
+	// that drifts out of the list.
 	listed := 0
 	for i := range r.Differences {
 		if r.Differences[i].Kind == d.Kind {

@@ -50,7 +50,9 @@ func (s *scan) scanAll(ctx context.Context) error {
 				return err
 			}
 		}
+		// Once for the page: what people see counts items. The results count them for each pipeline.
 		s.run.updateProgress(func(p *Progress) { p.Items += int64(len(page.Items)) })
+		// Many at once, since all wait for the same checkpoints: one wait serves them.
 		if len(s.suspects) >= s.run.cfg.SuspectsMax || page.Cursor == nil {
 			if err := s.judgeSuspects(ctx); err != nil {
 				return err
@@ -104,6 +106,7 @@ func (s *scan) viewItems(ctx context.Context, p *Verified, items []store.Item) (
 	var wanted []store.ItemRef
 	for i := range items {
 		v := view{pipeline: p, item: &items[i]}
+		// A suspect that is read again may be gone. It has no copies then, and nothing to be told of.
 		if items[i].ETag != (store.ETag{}) {
 			v.refs = p.Cascade.Expected(items[i].Body)
 		}
@@ -196,6 +199,7 @@ func (v *view) difference(j int, behind string) Difference {
 	}
 	d.Note = v.departed(j)
 	for i, want := range v.pipeline.Cascade.Wanted(v.sources[j]) {
+		// Cloned, or the report would keep the whole item and its source in memory.
 		if has := ref.Has[i]; !SameRaw(has.Value, want.Value) {
 			d.Fields = append(d.Fields, FieldDifference{has.Path, slices.Clone(has.Value), slices.Clone(want.Value)})
 		}

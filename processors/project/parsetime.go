@@ -15,6 +15,7 @@ func parseTimestamp(s string) (Value, error) {
 	if !ok {
 		return Value{}, fmt.Errorf("is %s, and the column takes times such as 2024-01-31T08:30:00Z", quoted(s))
 	}
+	// 0001-01-01T00:00+01:00 is in the year 0 in UTC.
 	if t.seconds < secondsMin || t.seconds > secondsMax {
 		return Value{}, fmt.Errorf("is %s, which is beyond the years 1 to 9999 in UTC", quoted(s))
 	}
@@ -27,6 +28,7 @@ func parseDate(s string) (Value, error) {
 	if !ok || t.offset {
 		return Value{}, fmt.Errorf("is %s, and the column takes dates such as 2024-01-31", quoted(s))
 	}
+	// micros would not do: 00:00:00.0000001 is no midnight, and has none.
 	if t.clock || t.seconds%secondsOfDay != 0 {
 		return Value{}, fmt.Errorf("is %s, with a time of day, and the column takes dates; an expression can cut it, such as LEFT(orderDate, 10)",
 			quoted(s))
@@ -48,6 +50,8 @@ type scanned struct {
 }
 
 func scanTime(s string) (t scanned, ok bool) {
+	// Nothing is looked at in between: when ok is false once, next returns 0, which is no digit and
+	// no sign, so all that follows is passed through without reading.
 	r := timeReader{s: s, ok: true}
 	year := r.number(4, 1, 9999)
 	r.expect('-')

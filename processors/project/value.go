@@ -58,6 +58,7 @@ func FloatOf(f float64) Value {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
 		panic(fmt.Sprintf("project: %v is no value", f))
 	}
+	// -0 + 0 is 0. Without it two equal doubles would have other bits, and not be ==.
 	return Value{kind: Float, n: int64(math.Float64bits(f + 0))}
 }
 
@@ -72,6 +73,7 @@ func BoolOf(b bool) Value {
 // DecimalOf returns the Decimal unscaled / 10^scale. It keeps nothing of
 // unscaled.
 func DecimalOf(unscaled *big.Int, scale int) Value {
+	// A decimal that 64 bits hold is always in n, so that equal ones are ==.
 	if unscaled.IsInt64() {
 		return SmallDecimalOf(unscaled.Int64(), scale)
 	}
@@ -232,6 +234,7 @@ const secondsOfDay = 24 * 60 * 60
 
 // appendFloat appends the shortest number that is the double f.
 func appendFloat(dst []byte, f float64) []byte {
+	// From where JavaScript and encoding/json write exponents too.
 	if abs := math.Abs(f); abs != 0 && (abs < 1e-6 || abs >= 1e21) {
 		return strconv.AppendFloat(dst, f, 'e', -1, 64)
 	}
@@ -249,6 +252,8 @@ func (v Value) appendDecimal(dst []byte) []byte {
 		dst = append(dst, '-')
 		digits = digits[1:]
 	}
+	//	unscaled -5, scale 2      whole is -1: a 0, the point, one more 0    -0.05
+	//	unscaled 1234, scale 2    whole is 2                                 12.34
 	whole := len(digits) - int(v.scale)
 	if whole > 0 {
 		dst = append(dst, digits[:whole]...)

@@ -106,6 +106,7 @@ func createOnce(ctx context.Context, place snapshot.Store, src *Source) (*Result
 		return nil, err
 	}
 	result.Ended, result.Sent, result.Notes = time.Now().UTC(), c.sent, c.notes
+	// Ids sort as backups began: readAll lists them by their names, the oldest first.
 	result.ID = result.Began.Format("20060102T150405.000000Z")
 	return result, c.publish(ctx, result.Backup)
 }
@@ -176,6 +177,8 @@ func (c *creator) openPlace(ctx context.Context, identity string) (damage []erro
 	if m, err = awaitPrune(ctx, c.place, m); err != nil {
 		return nil, err
 	}
+	// Before what is there is looked at: a prune that begins behind this raises the epoch, and publish sees
+	// that. The other way round it could delete what was seen, and its epoch count as the one that was read.
 	c.epoch = m.Epoch
 	if err := sweep(ctx, c.place); err != nil {
 		return nil, err
@@ -191,6 +194,7 @@ func (c *creator) openPlace(ctx context.Context, identity string) (damage []erro
 			if err != nil {
 				return nil, fmt.Errorf("backup %s: %w", b.ID, err)
 			}
+			// List begins with the oldest, so the newest backup's stays.
 			c.former[p.Partition] = p
 			for _, s := range p.Segments {
 				c.known[logFolder(id, p.Log)+s.file()] = s

@@ -54,6 +54,7 @@ func Prune(ctx context.Context, place snapshot.Store, keep Keep, dry bool, progr
 		return nil, errors.New("which backups are to stay is not said")
 	}
 	m, err := readMark(ctx, place)
+	// A dry one changes nothing, so it may run beside another prune; what it tells may be old then.
 	if err == nil && !dry {
 		m, err = awaitPrune(ctx, place, m)
 	}
@@ -65,6 +66,8 @@ func Prune(ctx context.Context, place snapshot.Store, keep Keep, dry bool, progr
 	if err != nil {
 		return nil, err
 	}
+	// Those that do not count are no backups, and take no place of the last ones. Their objects go with
+	// what nobody names.
 	counts := slices.DeleteFunc(slices.Clone(all), func(b *Backup) bool { return !m.lists(b) })
 	stay, result := keep.choose(counts, time.Now()), &Pruned{Backups: []string{}, Kept: []string{}, Done: !dry}
 	for _, b := range counts {
@@ -93,6 +96,7 @@ func Prune(ctx context.Context, place snapshot.Store, keep Keep, dry bool, progr
 	if err := p.removeObjects(ctx, unnamed); err != nil {
 		return nil, err
 	}
+	// After an error it stays set: the next create or prune waits until this one counts as dead.
 	m.Pruning = ""
 	return result, writeMark(ctx, place, m)
 }
@@ -145,11 +149,14 @@ func (p *pruner) readManifests(ctx context.Context) ([]*Backup, error) {
 // One that ends in between has not named what was made before it raised the epoch and behind its first
 // list. The mark tells that it was choosing, so all of the epoch before count until the next prune chooses.
 func (p *pruner) beginDeleting(ctx context.Context, seen, stay []*Backup) ([]*Backup, error) {
+	// What came meanwhile is judged by the mark that its create has seen.
 	m, was := p.mark, *p.mark
 	m.Epoch, m.Kept, m.Pruning, m.Choosing = m.Epoch+1, nil, rand.Text(), true
 	for _, b := range stay {
 		m.Kept = append(m.Kept, b.ID)
 	}
+	// By compare-and-set, before the second list: a create that looks at the mark behind its manifest sees
+	// the new epoch from here on, and whoever has looked before has its manifest in that list.
 	if err := writeMark(ctx, p.place, m); err != nil {
 		return nil, err
 	}
@@ -163,6 +170,7 @@ func (p *pruner) beginDeleting(ctx context.Context, seen, stay []*Backup) ([]*Ba
 		}
 	}
 	m.Choosing = false
+	// The names, and that it chooses no more, in one write. Nothing was deleted before it.
 	return stay, p.signMark(ctx)
 }
 
@@ -205,6 +213,7 @@ func (p *pruner) unnamedObjects(ctx context.Context, stay []*Backup, dry bool) (
 			if dry {
 				return nil
 			}
+			// To list a large place takes longer than a prune may show nothing.
 			return p.showAlive(ctx)
 		})
 		if err != nil {
@@ -295,6 +304,8 @@ func (p *pruner) removeObjects(ctx context.Context, names []string) error {
 // deletes anything more. In a place that does not compare, the caller holds the lock, so that
 // no prune can be alive.
 func awaitPrune(ctx context.Context, place snapshot.Store, m *mark) (_ *mark, err error) {
+	// By the changes that are seen here, and by this clock alone: what the clock of the other one says does
+	// not matter.
 	for since := time.Now(); m.Pruning != "" && m.revision != "" && time.Since(since) < deadAfter; {
 		if err := pace.Pause(ctx, lookInterval); err != nil {
 			return nil, err

@@ -234,6 +234,7 @@ func (r *restorer) restoreAll(ctx context.Context) error {
 	}
 	for i := range containers {
 		c := &containers[i]
+		// At that time nobody had made it. Its log cannot be taken back to before its first commit.
 		if !r.at.IsZero() && c.Created.After(r.at) {
 			r.result.LeftOut = append(r.result.LeftOut, c.Database+"/"+c.Name)
 			continue
@@ -282,6 +283,8 @@ func (r *restorer) restorePartition(ctx context.Context, was, is *store.Containe
 	if at < 0 {
 		return fmt.Errorf("backup %s has no partition %s", r.b.ID, from)
 	}
+	// An earlier run has made it whole: a log is noted behind its last commit. One that is not noted may be
+	// there in part, and is made anew.
 	if slices.Contains(r.progress.Logs, to.String()) {
 		return r.noteRestored(ctx, from, to)
 	}
@@ -366,6 +369,8 @@ func (r *restorer) replay(ctx context.Context, p *Partition, id feed.Partition, 
 		}
 		err = readSegment(s, p.Log, data, func(c *feed.Commit) error {
 			switch {
+			// Before the commits that the base holds are passed over. Times in a log never go back, so the first that
+			// is too late ends it.
 			case !r.at.IsZero() && c.Time > r.at.UnixMilli():
 				return errReached
 			case m != nil && c.LSN <= m.LSN:
@@ -405,6 +410,7 @@ func (r *restorer) writeLog(ctx context.Context, p *Partition, from, to feed.Par
 	if state.Applied < p.First || state.Applied > p.Last {
 		return fmt.Errorf("its state is of LSN %d, and the backup holds LSN %d to %d", state.Applied, p.First, p.Last)
 	}
+	// The entries are gone through twice: the first commit of the log names how many follow, and their digest.
 	digest, entries := engine.NewDigester(), uint64(0)
 	for e, err := range snap.Dump() {
 		if err != nil {

@@ -41,6 +41,7 @@ func Verify(ctx context.Context, place snapshot.Store, id string, progress func(
 	if id != "" {
 		b, err := Find(all, id)
 		if err != nil {
+			// Its manifest may be one of those that cannot be read, which have no id that could be found.
 			return nil, errors.Join(append(damage, err)...)
 		}
 		all, damage = []*Backup{b}, nil
@@ -145,6 +146,8 @@ func (v *verifier) verifyPartition(ctx context.Context, backup string, p *Partit
 			return err
 		}
 	}
+	// Objects are read once for all backups that name them; whether they fit together is a question to each
+	// backup, and needs its manifest alone.
 	if err := p.chain(m); err != nil {
 		v.noteDamage(backup, backupsFolder+backup+".json", err.Error(), 0)
 	}
@@ -169,6 +172,7 @@ func (v *verifier) verifyPartition(ctx context.Context, backup string, p *Partit
 		v.countRead(len(data), p.Partition)
 		err = readSegment(s, p.Log, data, func(c *feed.Commit) error {
 			if c.LSN == s.From {
+				// By name, because another backup that begins with this segment does not read it again.
 				v.begins[name] = owner.Begins(c)
 			}
 			return ctx.Err()
@@ -220,6 +224,8 @@ func (v *verifier) verifyBase(ctx context.Context, backup string, id feed.Partit
 			v.noteDamage(backup, name, err.Error(), m.Parts[i].Bytes)
 		}
 	}
+	// The digest is of all parts together. It is noted like an object, so that a snapshot which several
+	// backups begin with is put together once.
 	digest := "snapshot " + id.String() + " " + m.ID()
 	if !whole || !v.firstReading(backup, digest) {
 		return nil
@@ -273,6 +279,10 @@ func (p *Partition) chain(m *snapshot.Manifest) error {
 	for i := range p.Segments {
 		s := &p.Segments[i]
 		// The first may begin with commits that the base holds.
+		// A base that replaced another one keeps the segment in which its LSN lies:
+		//
+		//	base of LSN 40, segments 31-50 and 51-70   follows; 31 to 40 are passed over
+		//	base of LSN 40, segments 11-30 and 51-70   does not
 		follows := s.From == next && (prev == 0 || s.Prev == prev) || i == 0 && m != nil && s.From < next && s.To >= next
 		if !follows {
 			return fmt.Errorf("partition %s: a segment begins with LSN %d and the one before ends with LSN %d", p.Partition, s.From, next-1)

@@ -56,6 +56,7 @@ func (p *Partition) buildIndexPage(schema *Schema, index uint32, after []byte, l
 		}
 		found.of(&schema.Indexes[i], v.Body)
 		for i := range found.len() {
+			// Each in memory of its own: the transaction keeps the key until it is committed.
 			entry := binary.BigEndian.AppendUint32(p.key(kindIndex), index)
 			entry = append(append(entry, found.get(i)...), v.ItemKey()...)
 			if err := t.set(entry, markValue); err != nil {
@@ -114,6 +115,7 @@ func (p *Partition) RebuildExpiries(schema *Schema) error {
 		}
 		it := v.Item()
 		it.Expires = schema.Expires(it.Body, it.Modified)
+		// Not only the entry: an item says itself when it expires, and by that an entry is found to be stale.
 		if it.Expires != v.Expires {
 			if err := p.setValue(t, bytes.Clone(key), appendItem(nil, &it)); err != nil {
 				return err
@@ -125,6 +127,8 @@ func (p *Partition) RebuildExpiries(schema *Schema) error {
 		return t.set(p.expiryKey(it.Expires, v.ItemKey()), markValue)
 	})
 	if err == nil {
+		// Behind the items, which say now when they end. The other way round the entries would be compared with
+		// the old default, by which all of them are right.
 		err = p.rewrite(kindExpiry, nil, func(t *tx, s *Snapshot, key, _ []byte) error {
 			return dropStaleExpiry(t, s, key)
 		})

@@ -39,6 +39,8 @@ const (
 // where the manifest is missing it deletes all tables. With all it compares the
 // checksums of all blocks too.
 func checkFiles(dir string, all bool, opt badger.Options) error {
+	// Badger takes the same lock when it opens. Without it the files of a DB that another process has open,
+	// which change under the look, would count as damaged.
 	unlock, err := lockDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -47,6 +49,7 @@ func checkFiles(dir string, all bool, opt badger.Options) error {
 		return openError(dir, err)
 	}
 	defer unlock()
+	// First: what an earlier process found still holds, and no file need be read for it.
 	if err := damageOf(dir); err != nil {
 		return err
 	}
@@ -143,6 +146,8 @@ func tablesOf(dir string, opt badger.Options) ([]uint64, error) {
 
 // checkTable reads the index of a table, and all of its blocks with all.
 func checkTable(name string, all bool) (err error) {
+	// OpenTable trusts the bytes of the index. Here its panic is an error that names the table; in Badger's
+	// own goroutine it would end the process.
 	defer func() {
 		if r := recover(); r != nil {
 			text, _, _ := strings.Cut(strings.TrimSpace(fmt.Sprint(r)), "\n")
@@ -172,6 +177,9 @@ func uncleanStops(dir string) int {
 	}
 	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	if err != nil {
+		// It is there, so the DB was not closed. How often before is lost: a power loss may cut it, for it is
+		// not synced. It decides what is verified, and nothing else: what must be applied again is told by
+		// each partition's Synced.
 		return 1
 	}
 	return n

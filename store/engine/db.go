@@ -18,6 +18,7 @@ const keysVersion = 1
 
 // DB holds the partitions of one node in one directory.
 type DB struct {
+	// Set by Open.
 	dir  string
 	log  *slog.Logger
 	b    *badger.DB // replaced while nothing is open of o, under swap: see adopt
@@ -72,6 +73,7 @@ func Open(dir string, cfg Config, log *slog.Logger) (*DB, error) {
 		return nil, err
 	}
 	d.b, d.kept, d.witness = b, kept, w
+	// By d.b and not by b: adopt puts another Badger in its place.
 	d.o = newOracle(b.MaxVersion(), func(ts uint64) { d.b.SetDiscardTs(ts) })
 	if err = d.show(b, m); err == nil {
 		err = d.checkVersion()
@@ -226,6 +228,7 @@ func (d *DB) DropPartition(p feed.Partition) error {
 	if err != nil || value == nil {
 		return err
 	}
+	// All in one: what no key names any more is garbage, and what is garbage is named by none.
 	err = d.updateMeta(func(t *tx) error {
 		for _, kind := range []byte{metaPartition, metaReached, metaCatalog} {
 			if err := t.delete(metaKey(kind, p.String())); err != nil {
@@ -363,6 +366,7 @@ func (d *DB) update(w *writer, closing bool, f func(*tx) error) error {
 	}
 	defer d.o.end(w)
 	t := &tx{b: d.b, ts: ts, txn: d.b.NewTransactionAt(ts, true)}
+	// That of the end: a large commit goes on in another transaction (tx.split).
 	defer func() { t.txn.Discard() }()
 	err = f(t)
 	if err == nil {

@@ -51,6 +51,7 @@ func (s *Snapshot) Dump() iter.Seq2[DumpEntry, error] {
 		}
 		for it.Rewind(); it.Valid(); it.Next() {
 			e.Key = it.Item().Key()[prefixLen:]
+			// The state is passed on beside the dump. How far this node has synced is its own matter.
 			if e.Key[0] == kindState || e.Key[0] == kindSynced || e.Key[0] == kindWitness {
 				continue
 			}
@@ -85,6 +86,7 @@ func (d *Digester) Add(e DumpEntry) {
 }
 
 func (d *Digester) add(b []byte) {
+	// Each behind its length: else "ab" with "c" and "a" with "bc" would have one digest.
 	binary.LittleEndian.PutUint64(d.n[:], uint64(len(b)))
 	_, _ = d.h.Write(d.n[:]) // never fails
 	_, _ = d.h.Write(b)
@@ -164,6 +166,7 @@ func (p *Partition) load(state State, entries iter.Seq2[DumpEntry, error], l loa
 		return err
 	}
 	p.mu.Lock()
+	// The entries came past setValue, which notes the keys whose values are in chunks.
 	err = p.findLarge()
 	if err == nil {
 		err = p.update(func(t *tx) error { return p.setValue(t, p.key(kindState), appendState(nil, &state)) })
@@ -244,6 +247,7 @@ func (l *loader) add(e DumpEntry) error {
 		return l.tables.add(e)
 	}
 	size := prefixLen + len(e.Key) + len(e.Value)
+	// buf never grows by append: the entries that wait point into it.
 	if len(l.buf)+size > cap(l.buf) {
 		if l.byTables && len(l.entries) > 0 {
 			return l.turnToTables(e)
@@ -274,6 +278,8 @@ func (l *loader) turnToTables(e DumpEntry) error {
 	if err != nil {
 		return fmt.Errorf("load %s: wait for other loads: %w", l.p.id, err)
 	}
+	// What the first buffer holds goes into the tables too. They have one version, and a load is handed over
+	// whole or not at all.
 	l.tables = l.p.newTables(l.room, endTurn)
 	for i := range l.entries {
 		first := &l.entries[i]

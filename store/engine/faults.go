@@ -81,6 +81,8 @@ func (w *witness) opened() error {
 	if err != nil {
 		return err
 	}
+	// The file is one for the process before and for this one. So it is cleared only if this one has met
+	// nothing since the witness was made: what it has met is told in the same two bytes.
 	if told != (mapguard.Faults{}) && w.count == mapguard.Count() {
 		if err := w.record.Clear(); err != nil {
 			return err
@@ -168,6 +170,8 @@ func lacksPages(dir string) (bool, error) {
 	case told.Writes > 0 && !fileSystemOf(dir).inPlace:
 		return false, corrupt("the disk was full, or failed, under mapped files in %s", dir)
 	case told.Writes > 0:
+		// Not all that was written since the last good sync is there, though the machine may still be in the
+		// same life: partitions must not take what they find for kept.
 		forgetBoot(dir)
 		return true, nil
 	}
@@ -199,6 +203,8 @@ func room(dir string, need int64) error {
 	if err != nil {
 		return fmt.Errorf("engine: free space below %s: %w", dir, err)
 	}
+	// Nothing is done before there is room: closing and opening write, and what finds the disk full on the
+	// way is damage once more.
 	if free < need {
 		return &NoRoomError{Dir: dir, Free: free, Need: need, What: "to open it anew"}
 	}

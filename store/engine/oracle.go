@@ -18,6 +18,7 @@ const discardEvery = 64
 type oracle struct {
 	discard func(ts uint64) // told below which timestamp versions are of no use
 
+	// Guarded by mu.
 	mu      sync.Mutex
 	idle    sync.Cond // open has become zero, or nobody is alone any more
 	next    uint64
@@ -48,6 +49,8 @@ func newOracle(last uint64, discard func(uint64)) *oracle {
 func (o *oracle) begin(w *writer, closing bool) (uint64, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	// Before closed is looked at: whoever was alone may have closed the oracle, because Badger could not be
+	// opened again.
 	o.enterLocked()
 	if o.closed && !closing {
 		return 0, ErrClosed
@@ -67,6 +70,8 @@ func (o *oracle) end(w *writer) {
 	i := slices.Index(o.writing, w.ts)
 	o.writing = slices.Delete(o.writing, i, i+1)
 	w.ts = 0
+	// Not at each commit: Badger takes a lock for it, and to find the lowest goes through all that is open.
+	// An old version that stays for some commits more costs a little space.
 	if o.commits++; o.commits >= discardEvery {
 		o.commits = 0
 		o.discard(o.lowestLocked())
@@ -83,6 +88,12 @@ func (o *oracle) read(w *writer) (uint64, error) {
 	if o.closed {
 		return 0, ErrClosed
 	}
+	// Commits of others that are in flight may lie below it. It does not see them, for their keys are not its own:
+	//
+	//	next is 9, a is being written at 5, b at 7
+	//	a snapshot of a reads at 4, one of b at 6, one of c at 8
+	//
+	// All that c has was written before, and what it will have gets 9 or more.
 	ts := o.next - 1
 	if w.ts != 0 {
 		ts = w.ts - 1
@@ -146,6 +157,8 @@ func (o *oracle) refuseLocked() {
 // could not have one. So the moment must come by itself, and the error is errNotAdopted if it
 // does not in time.
 func (o *oracle) alone(within time.Duration, f func() error) error {
+	// With room for one: turnLocked and refuseLocked send under mu, and must not wait for a reader that is
+	// at its timer.
 	turn := make(chan bool, 1)
 	o.mu.Lock()
 	if o.closed {
@@ -175,6 +188,8 @@ func (o *oracle) alone(within time.Duration, f func() error) error {
 		if i >= 0 {
 			return errNotAdopted
 		}
+		// Whoever is not in turns any more was told. The turn has to be taken: isAlone is set, and would keep
+		// everybody waiting for ever.
 		if ok := <-turn; !ok { // it came meanwhile
 			return ErrClosed
 		}
@@ -184,6 +199,8 @@ func (o *oracle) alone(within time.Duration, f func() error) error {
 		defer o.mu.Unlock()
 		o.discard(o.next - 1) // nothing is open, and who discards has forgotten it
 		o.isAlone = false
+		// Those who wait go on when mu is free. If doneLocked lets the next one be alone, they find isAlone set
+		// again: loads that wait behind each other are handed over in a row.
 		o.idle.Broadcast()
 		o.doneLocked()
 	}()
@@ -211,6 +228,11 @@ func (o *oracle) enterLocked() {
 // lowestLocked returns the highest timestamp at or below which every key needs
 // only its newest version: no snapshot is open below it, and none will be.
 func (o *oracle) lowestLocked() uint64 {
+	// The next snapshot of a partition that is being written reads below that commit, so what is there now
+	// has to stay:
+	//
+	//	next is 9, a is being written at 5, an open snapshot reads at 6
+	//	lowest is 4: a's next snapshot needs the newest versions at or below 4
 	lowest := o.next - 1
 	for _, ts := range o.writing {
 		lowest = min(lowest, ts-1)

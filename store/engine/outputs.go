@@ -121,6 +121,7 @@ func checkChange(set *pb.ManifestChangeSet) error {
 			made++
 		}
 	}
+	// Before the stack is asked for: most changes are of flushes, which delete nothing.
 	if deleted == 0 {
 		return nil
 	}

@@ -64,6 +64,8 @@ func (p *Partition) readState(kind byte) (s State, err error) {
 func (p *Partition) Clear() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	// Behind this nothing of what was reached is there. The note says so before: else the next process could
+	// take it for kept.
 	if p.reached != nil {
 		if err := p.update(func(*tx) error { return nil }); err != nil {
 			return fmt.Errorf("%w: %s: %w", ErrNotCleared, p.id, err)
@@ -94,6 +96,14 @@ func (p *Partition) recover() (err error) {
 	if p.found, err = p.State(); err != nil {
 		return err
 	}
+	// What becomes of it:
+	//
+	//	state 20, synced 20           it was closed in order, and stays
+	//	state 20, synced 10           10 again; that 20 was reached is noted
+	//	state 20, nothing is synced   it is emptied
+	//	state 20, synced 20 by an earlier release, the witness is at 10   the same
+	//
+	// found stays 20 in all of them. It is more if a process before this one has noted more.
 	state := p.found
 	if err := p.recoverReached(); err != nil {
 		return err

@@ -153,6 +153,9 @@ func (s *Snapshot) IndexEntries(index uint32, value, after []byte) iter.Seq2[[]b
 func (s *Snapshot) entryPrefix(index uint32, value []byte) ([]byte, bool) {
 	prefix := binary.BigEndian.AppendUint32(appendPrefix(nil, s.prefix, kindIndex), index)
 	n := len(prefix)
+	// A form ends itself, so that this is the beginning of the entries of no other value:
+	//
+	//	"ab" and "abc"   neither form begins with the other
 	prefix = AppendIndexValue(prefix, value)
 	return prefix, len(prefix) > n
 }
@@ -167,6 +170,7 @@ func (s *Snapshot) Count(prefix []byte) (int, error) {
 // entries of the index if value is nil.
 func (s *Snapshot) CountIndex(index uint32, value []byte) (int, error) {
 	prefix, ok := s.entryPrefix(index, value)
+	// Without a value the prefix is that of the whole index.
 	if !ok && value != nil {
 		return 0, s.err
 	}
@@ -276,6 +280,8 @@ func (s *Snapshot) expiries(f func(ItemRef) bool, until int64) error {
 		if err != nil {
 			return err
 		}
+		// An entry may be older than its item. After an unclean stop the engine may hold what later commits left,
+		// and RebuildExpiries goes page by page, the items first.
 		if ok && item.expires == expires && !f(ItemRef{Key: k, ID: id, Expires: expires}) {
 			return nil
 		}

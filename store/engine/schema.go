@@ -126,6 +126,8 @@ func (v *values) of(x *Index, body []byte) {
 		v.reset()
 		return
 	}
+	// At a path without a step for all elements an item has one value: a scalar, which collect takes, or
+	// an array or object, which it leaves. So nothing collected means one of the latter, or no value.
 	v.collect(body, x.Path)
 	if x.Ordered && v.len() == 0 {
 		v.mark(body, x.Path)
@@ -162,6 +164,13 @@ func (v *values) collect(body []byte, path document.Path) {
 		}
 		return
 	}
+	// putIndexes compares the bytes of all values before and after, and build writes an entry for each. So
+	// they stand in one order, each once:
+	//
+	//	["b", "a", "b"]   a b
+	//	["a", "b"]        a b    nothing to write when one becomes the other
+	//
+	// Most arrays are short or in order already. To sort takes memory for the list, so that comes last.
 	sorted := true
 	document.Walk(body, path, func(raw []byte, _ int) bool {
 		n := len(v.at)
@@ -211,7 +220,10 @@ func AppendIndexValue(dst, raw []byte) []byte {
 	start := len(dst)
 	dst = document.AppendCanonical(dst, raw)
 	if c := dst[start:]; len(c) > IndexValueMax {
+		// Before the mark is set: the sum is that of the canonical form.
 		sum := sha256.Sum256(c)
+		// No canonical form begins with this bit. So a long value is never equal to a short one, nor the
+		// beginning of one, and a scan for one of them does not meet the other.
 		c[0] |= longMark
 		dst = append(dst[:start+IndexValueMax-16], sum[:16]...)
 	}

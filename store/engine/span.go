@@ -296,6 +296,9 @@ func stringEnd(key []byte) int {
 		if n < 0 || i+n+1 >= len(key) {
 			return -1
 		}
+		// A zero byte of the string itself has FF behind it and not 01:
+		//
+		//	"a\x00b"   08 61 00 FF 62 00 01
 		if i += n + 2; key[i-1] == 0x01 {
 			return i
 		}

@@ -59,6 +59,7 @@ func defaultLoading() loading {
 //	transactions    13 to 16 s   15 to 18 s    680 to 790 MB
 //	tables                 4 s    4 to 5 s    400 to 420 MB
 type tables struct {
+	// Set by newTables; room has a lock of its own.
 	d       *DB
 	p       *Partition
 	prefix  uint32 // of the partition when they were begun
@@ -68,6 +69,7 @@ type tables struct {
 	room    *claim
 	end     func() // of the turn to make tables, and of the memory; nil when it was called
 
+	// Owned by whoever adds entries.
 	builder *table.Builder // nil if the next entry begins a table
 	size    int            // of the entries in it
 	target  int            // at which it ends

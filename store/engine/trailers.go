@@ -42,6 +42,8 @@ func (d *DB) checkGet(key []byte) error {
 func (l *level) checkGet(key []byte, hash uint32, first bool) *badTrailer {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
+	// Under the lock and not with hold, as checkScan does it: a get looks at a few blocks of a table,
+	// for which nobody waits long.
 	tables := *l.tables
 	if !first {
 		tables = overlapping(tables, key, key)
@@ -64,6 +66,7 @@ func (d *DB) checkScan(lo, hi []byte) {
 	for i := range d.levels.of {
 		for _, t := range d.levels.of[i].hold(held[:0], lo, hi, i == 0) {
 			at := checkRange(t, lo, hi)
+			// To the end of the list, also behind one that is damaged: each table is held until it is let go.
 			d.letGo(t)
 			if at != nil {
 				_ = d.fail(at.damage()) // Sound tells it
@@ -96,6 +99,8 @@ func (at *badTrailer) damage() *DamagedError {
 //	for keys d to d       x    x    x    x
 //	for keys e to e                 x    x
 func checkRange(t *table.Table, lo, hi []byte) *badTrailer {
+	// Keys in a table end with their version, the newest first. They are compared without it: the versions
+	// of one key may go on in the next block, and any of them may be the one that is read.
 	index, ok := indexOf(t.Data)
 	if !ok {
 		return &badTrailer{table: t, block: -1}
@@ -121,6 +126,8 @@ func unreadable(data []byte, offset, size int) bool {
 	if size < 4 || offset < 0 || size > len(data)-offset {
 		return true
 	}
+	// As Badger compares it, with the size of all of the block. A length that is only too long for what
+	// stands before these four bytes makes Badger panic, and DB.Caught takes that.
 	return uint64(binary.BigEndian.Uint32(data[offset+size-4:])) > uint64(size)
 }
 
@@ -149,6 +156,8 @@ func rawIndex(data []byte) (raw, sum []byte, ok bool) {
 
 // checkAll looks at the index of a table and at what stands behind all of its blocks.
 func checkAll(t *table.Table) *badTrailer {
+	// Gets do not compare this checksum, which is over all of the index. Before a merge removes the table is
+	// the last moment at which an index that lost entries can be found.
 	raw, sum, ok := rawIndex(t.Data)
 	if !ok || !bytes.Equal(sum, checksumOf(raw)) {
 		return &badTrailer{table: t, block: -1}
@@ -192,6 +201,7 @@ func (d *DB) iterate(txn *badger.Txn, opt badger.IteratorOptions) *iterator {
 
 // Seek goes to a key, or to the first one behind it.
 func (it *iterator) Seek(key []byte) {
+	// Before it goes elsewhere: afterwards nobody knows how far it had come.
 	it.check()
 	it.began, it.from = true, append(it.from[:0], key...)
 	it.Iterator.Seek(key)
@@ -212,6 +222,11 @@ func (it *iterator) check() {
 	if !it.began {
 		return
 	}
+	// What Badger has read is from where it was sent to where it is, or to the end of the prefix if it has
+	// found nothing more:
+	//
+	//	prefix p, sent to p3, stands at p7   p3 .. p7      backward, at p1   p1 .. p3
+	//	prefix p, sent to p3, found no more  p3 .. end     backward          p  .. p3
 	lo, hi := it.from, it.from
 	switch valid := it.Valid(); {
 	case !it.opt.Reverse && valid:
@@ -226,6 +241,7 @@ func (it *iterator) check() {
 	if bytes.Compare(lo, it.opt.Prefix) < 0 {
 		lo = it.opt.Prefix
 	}
+	// Backward, no key means the end and not the beginning.
 	if it.opt.Reverse && len(it.from) == 0 {
 		hi = nil
 	}

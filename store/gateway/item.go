@@ -246,10 +246,12 @@ func (s *Server) readItem(x *exchange) error {
 	}
 	res := &resp.Transact.Results[0]
 	x.session(sessionToken(p, resp.Transact.LSN))
+	// The owner compares one etag. * matches whatever the item is, so it is judged here.
 	if res.Status == store.StatusNotModified || parseMatching(x.header("If-None-Match")).any {
 		if res.Item.ETag != (store.ETag{}) {
 			x.etag(res.Item.ETag.String())
 		} else {
+			// Unmodified, the owner sends no item: its etag is the one that the client has named.
 			x.etag(parseMatchingText(x.header("If-None-Match")))
 		}
 		x.answer(http.StatusNotModified, chargeRead, nil)

@@ -165,6 +165,7 @@ func (t *copyTexts) with(c *store.Copy) (out *copier, err error) {
 		return out, err
 	case c.Action == store.CopyDelete:
 	case clear:
+		// Fields without values: the setter removes what is there.
 		out.setter, err = document.NewSetter(fieldValues(t.set, make([]store.Field, len(c.Set))))
 	default:
 		out.setter, err = document.NewSetter(fieldValues(t.set, c.Set))
@@ -328,6 +329,8 @@ func decideRepair(t *txn, r *store.Repair) (result *store.RepairResult, write bo
 	}
 	if len(t.changes) > 0 || plant {
 		t.effect = &feed.Effect{Producer: r.Producer, Epoch: r.Epoch}
+		// Nothing but the epoch stays, as when the commit is applied. So a producer of repairs must have no
+		// fan-outs and no intervals: where those are finished would be forgotten (cascade.repairPart).
 		t.setRecord(recordProducer, r.Producer.String(), producerState{Epoch: r.Epoch}.encode())
 	}
 	return result, t.effect != nil, nil

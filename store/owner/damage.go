@@ -120,6 +120,7 @@ func (s *Server) serveDamaged(ctx context.Context, p *Partition, damage *Damaged
 	p.log.Error(damage.Error())
 	s.register(p)
 	defer s.unregister(p)
+	// Also where nothing can be read: whoever asks is told why, at once.
 	sub, err := s.subscribe(ctx, p)
 	if err != nil {
 		return err
@@ -161,6 +162,7 @@ func (s *Server) awaitHealed(ctx context.Context, p *Partition, damage *DamagedE
 		}
 		p.lease.Progress()
 		want, known := s.logOf(p.id)
+		// Opened each time, and not the one that p has: that is none where the stream was gone.
 		log, err := feed.OpenLog(ctx, s.js, p.id, s.cfg.Log)
 		if err != nil {
 			continue
@@ -211,11 +213,13 @@ func (p *Partition) openReadOnly(damage *DamagedError) (readable bool, err error
 			return false, errors.Join(damage, err)
 		}
 	}
+	// A log that is shorter than what was applied once is not whole, though nothing is missing in it.
 	damage.need = max(damage.need, p.latest(state).Applied)
 	if damage.Unreadable || state.Applied == 0 {
 		if !damage.Unreadable {
 			damage.unreadable()
 		}
+		// Not nil, though nothing is known: the loops of the server read it of each partition.
 		p.state.Store(&applied{})
 		p.closedFor.Store(&store.Error{Status: store.StatusUnavailable, Message: damage.Error()})
 		return false, nil
@@ -258,6 +262,7 @@ func (s *Server) checkLoop(ctx context.Context) {
 			damage := p.damageIn(known, shape, err)
 			if damage == nil {
 				delete(suspects, p)
+				// An answer alone ends it: of a log that cannot be asked, damageIn finds nothing either.
 				if harm := p.harm.Load(); harm != nil && err == nil && harm.read == (feed.Stretch{}) {
 					p.takeWrites(harm)
 				}
@@ -353,6 +358,7 @@ func (p *Partition) damageOf(ctx context.Context, m *snapshot.Manifest, turn fun
 	if _, known := p.readWhole.Load(m.ID()); known {
 		return nil, nil
 	}
+	// By the manifest alone, and before gigabytes of parts are read.
 	if reason, err := p.foreign(ctx, m); reason != "" || err != nil {
 		if err == nil {
 			p.unusable.Store(m.ID(), true)

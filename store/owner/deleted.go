@@ -32,6 +32,7 @@ func (s *Server) dropLoop(ctx context.Context) {
 		case <-s.relisted:
 		case <-again:
 		}
+		// None while the engine is made anew: what the next one holds is looked at when it is there.
 		h := s.enter()
 		if h == nil {
 			left = true
@@ -49,6 +50,7 @@ func (s *Server) dropLoop(ctx context.Context) {
 		if err != nil {
 			left, text = true, err.Error()
 		}
+		// Once for each text. A store of snapshots that is away fails each round, for as long as it is.
 		if text != "" && text != told {
 			s.cfg.Logger.Error("drop what is left of containers that were deleted", "error", err)
 		}
@@ -69,6 +71,7 @@ func (s *Server) dropUnlisted(ctx context.Context, db *engine.DB) (left bool, er
 			errs = append(errs, s.noteUnopened(ctx, db, id))
 			continue
 		}
+		// Its owner has not seen yet that the container is gone, and may still answer by that state.
 		if s.inUse(id) {
 			left = true
 			continue
@@ -126,6 +129,7 @@ func (s *Server) inUse(id feed.Partition) bool {
 //
 // opened is false where it was never opened here, and its state holds nothing. Snapshots are no such place's to drop.
 func (s *Server) undeleted(ctx context.Context, db *engine.DB, id feed.Partition) (why string, opened bool, err error) {
+	// The log first: where it is there, no catalog says more. A deletion removes it before the record goes.
 	_, err = feed.StreamOf(ctx, s.js, id)
 	if err == nil {
 		return "its log is there", true, nil
@@ -176,6 +180,7 @@ func (s *Server) noteUnopened(ctx context.Context, db *engine.DB, id feed.Partit
 	s.mu.Unlock()
 	want, ready := s.logOf(id)
 	listed, err := db.CatalogOf(id)
+	// Mostly it is noted already. To ask NATS for each log at each change of the catalog would be much.
 	if err != nil || !ready || listed == lists {
 		return err
 	}
@@ -201,6 +206,8 @@ func holdsNothing(db *engine.DB, id feed.Partition) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("partition %s: %w", id, err)
 	}
+	// State alone does not do: after an unclean stop it is what was synced, which may be nothing of a
+	// partition that was written to. Found tells of that.
 	return state.Applied == 0 && p.Found().Applied == 0, nil
 }
 

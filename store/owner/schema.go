@@ -51,6 +51,8 @@ func compileSettings(data []byte) (*schema, error) {
 				return nil, fmt.Errorf("settings in the log: condition of index %s: %w", i.Path, err)
 			}
 			index.Where = where.True
+			// What the condition reads counts like the path: a change of it adds the item to the index, or takes it
+			// away.
 			for _, names := range where.Paths() {
 				s.indexed = append(s.indexed, pointerOf(names))
 			}
@@ -125,6 +127,7 @@ func (s *schema) touches(pointer string) bool {
 // overlaps says whether one of two JSON pointers contains the other. A * step,
 // and a step of brackets (an element by key), stands for any step.
 func overlaps(a, b string) bool {
+	// When one of them ends, it contains the other.
 	for a != "" && b != "" {
 		var x, y string
 		x, a = step(a)

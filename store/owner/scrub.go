@@ -62,15 +62,22 @@ func (s *Server) scrubLoop(ctx context.Context) {
 		case <-next.C:
 			all = true
 			next.Reset(s.cfg.Scrub.Interval)
+		// It alone: all that rests, and the engine, has its turn at the next pass.
 		case <-s.opened: // what was opened is read at once
 		}
 		pacer.Resume()
+		// Asked for before it is read. What is written meanwhile makes the next pass read again:
+		//
+		//	applied is 40, the engine is read, 41 comes and changes a block that was passed
+		//	whole at 40: the next pass finds 41, and reads
+		//	whole at 41: it would leave that block alone for half an hour
 		if applied := s.Applied(); all && !engineWhole.rests(applied, s.cfg.Scrub.Interval) {
 			engineWhole = wholeAt{}
 			if s.scrubEngine(ctx, pacer) {
 				engineWhole = wholeAt{applied, time.Now()}
 			}
 		}
+		// A new map for each pass: partitions that are not open any more are forgotten with the old one.
 		seen := map[*Partition]wholeAt{}
 		for _, p := range s.partitions() {
 			applied := uint64(p.state.Load().lsn)
@@ -105,6 +112,7 @@ func (s *Server) scrubEngine(ctx context.Context, pacer *pace.Pacer) (whole bool
 // scrubLog reads the log of a partition up to what was applied when it began, and
 // refuses writes if it is not whole, which it reports.
 func (s *Server) scrubLog(ctx context.Context, p *Partition, pacer *pace.Pacer) (whole bool) {
+	// What is behind it may be in flight, and is no concern of this pass: a log that lacks it is no damage.
 	known := *p.state.Load()
 	began := time.Now()
 	var damage *DamagedError
@@ -174,6 +182,8 @@ func (p *Partition) readLog(ctx context.Context, from feed.LSN, known *applied, 
 		if err != nil {
 			return lsn - 1, err
 		}
+		// Each commit has the checksum of the one before, which Tail compares. So this one says that all of the
+		// log is what was applied, and not another one that is whole too.
 		if lsn == known.lsn && c.Sum != known.sum {
 			return lsn - 1, &feed.MismatchError{Partition: p.id, Stream: p.feed.Stream(), LSN: lsn, What: "checksum " + c.Sum.String() + ", what was applied had " + known.sum.String()}
 		}
@@ -191,8 +201,11 @@ func (p *Partition) readLog(ctx context.Context, from feed.LSN, known *applied, 
 // follow the one before it; false if that commit can be read by itself. Where scrubProbesMax
 // commits cannot be read, it takes all up to last for unreadable.
 func (p *Partition) unreadable(ctx context.Context, from, last feed.LSN, pacer *pace.Pacer) (to feed.LSN, ok bool) {
+	// One by one, past the tail: a tail ends at the first commit that it cannot read.
 	for lsn := from; lsn < min(last, from+scrubProbesMax); lsn++ {
 		if _, err := p.feed.Read(ctx, lsn); err == nil {
+			// The first can be read by itself, and does not follow the one before. To read the stretch again would
+			// not show when that is mended, so the damage is one that stays (DamagedError.healed).
 			return max(lsn, from+1) - 1, lsn > from
 		} else if !errors.Is(err, feed.ErrNotFound) && !feed.Damaged(err) {
 			return lsn, true

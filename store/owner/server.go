@@ -316,6 +316,7 @@ func (s *Server) unregister(p *Partition) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// The partition may be opened anew already, and then another p stands there.
 	if o := s.open[p.id]; o != nil && o.p == p {
 		delete(s.open, p.id)
 	}

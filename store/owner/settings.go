@@ -42,6 +42,8 @@ func (s *Server) putInForce(ctx context.Context, p *Partition, info *store.Conta
 	if err = p.reconcileSettings(ctx, info); !errors.Is(err, errOldWish) {
 		return err
 	}
+	// Even the newest has a lower revision than the settings, or these have none. To tell a bucket that went
+	// back from a replica that lags, the record is written again, which only a quorum takes.
 	now, err = s.confirm(ctx, info)
 	if err != nil || now.ID != info.ID || now.State != store.ContainerReady {
 		return unlessGone(err)
@@ -225,6 +227,8 @@ func (p *Partition) buildIndex(ctx context.Context, number uint32) error {
 	for {
 		var err error
 		if !p.onCommitter(ctx, func(c *committer) {
+			// By the committer, which owns the applier: its schema, by which batches keep the index, does not change
+			// while a step runs.
 			after, err = p.engine.BuildIndexStep(c.applier.engineSchema(), number, after, indexStep)
 			c.applier.built[number] = err == nil && after == nil
 		}) {

@@ -34,6 +34,7 @@ func constant(n node) (v Value, ok bool) {
 			}
 		})
 		if is {
+			// No item is read, and what is made is no larger than its text: no frame is needed.
 			return compileValue(n)(nil, nil), true
 		}
 	}
@@ -135,6 +136,7 @@ func compileAccess(n *access) eval {
 	of, key := compile(n.of), compile(n.key)
 	return func(item []byte, f *frame) Value {
 		v, k := of(item, f), key(item, f)
+		// Types are ordered: only an array or an object, which come last, have something inside.
 		if v.typ < Array {
 			return Value{}
 		}
@@ -193,6 +195,7 @@ func makeArray(item []byte, f *frame, elements []eval) Value {
 		if len(out) > 1 {
 			out = append(out, ',')
 		}
+		// In the loop and not behind it: thousands of elements may each be as large as the item.
 		if out = v.AppendJSON(out); len(out) > TextMadeMax || !f.chargeMade(workNode+len(v.data)) {
 			return Value{}
 		}
@@ -249,6 +252,7 @@ func (f *frame) arith(op byte, x, y Value) Value {
 	if !f.chargeNumbers(x, y) {
 		return Value{}
 	}
+	// Exact first: 0.1 + 0.2 is 0.3, which no sum of doubles is.
 	if data, ok := arithmetic(op, x.data, y.data); ok {
 		return Value{typ: Number, data: data}
 	}

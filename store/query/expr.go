@@ -81,6 +81,7 @@ func (e *Expr) Holds(item []byte, end time.Time) (bool, error) {
 	f := newFrame(max(e.slots, 1), [][]byte{item})
 	f.end, f.madeMax = end, MadeMax
 	holds, spent := e.test(item, f) == isTrue, f.spent
+	// Behind the look at spent: the frame is another evaluation's then.
 	f.free()
 	if spent {
 		return false, ErrTooMuch
@@ -255,6 +256,7 @@ func equalities(list []Equality, n node, root int) []Equality {
 		}
 	case *operation:
 		x, y := n.x, n.y
+		// 1 = a says the same as a = 1.
 		if _, ok := x.(*literal); ok {
 			x, y = y, x
 		}

@@ -90,6 +90,8 @@ func textsOf(pieces []piece) [][]byte {
 		switch {
 		case p.any:
 			texts = append(texts, []byte{})
+		// The last one stands for bytes that are no UTF-8, too. As a character it matches any of those in s,
+		// which a search for its bytes would not find.
 		case p.one, p.ranges != nil, p.r == utf8.RuneError:
 			return nil
 		default:

@@ -162,6 +162,7 @@ func (p *parser) infix(left node, least int) (n node, ok bool) {
 		case "??":
 			prec-- // a ?? b ?? c is a ?? (b ?? c)
 		}
+		// The right side ends at an operator that binds as strong as this one, so a - b - c is (a - b) - c.
 		return &operation{op.text, left, p.expr(prec), p.typed && (op.text == "=" || op.text == "!=")}, true
 	}
 	switch word := op.word(); word {
@@ -180,6 +181,7 @@ func (p *parser) infix(left node, least int) (n node, ok bool) {
 		}
 		return &logical{word, terms}, true
 	case "NOT", "IN", "BETWEEN", "LIKE":
+		// NOT behind an operand belongs to IN, BETWEEN or LIKE, and binds as they do; before one it is prefix's.
 		if precCompare <= least {
 			return nil, false
 		}

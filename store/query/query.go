@@ -46,6 +46,8 @@ func (q *Query) Params() []string { return paramsOf(&subquery{of: q.text}) }
 // deep, or no number of rows where TOP, OFFSET or LIMIT stand, or with which the values have
 // more than ParamsBytesMax.
 func (q *Query) Bind(params map[string][]byte) (*Query, error) {
+	// What the parser has left open is judged here, because only now it is known: patterns, numbers of rows,
+	// and names of properties, which a parameter may give.
 	b := binder{params: params}
 	n := transform(&subquery{of: q.text}, b.bind).(*subquery)
 	err := b.err
@@ -116,6 +118,7 @@ func (q *Query) Window() (offset, limit int64) { return q.text.window() }
 
 func (s *selection) window() (offset, limit int64) {
 	limit = math.MaxInt64
+	// The parser takes one of the two at most. A parameter that is not bound is no literal.
 	for _, n := range []node{s.top, s.limit} {
 		if l, ok := n.(*literal); ok {
 			k, _ := l.value.int()
@@ -133,6 +136,7 @@ func (s *selection) window() (offset, limit int64) {
 // OFFSET leaves out.
 func (q *Query) Need(passed int64) int64 {
 	offset, limit := q.Window()
+	// Without TOP and LIMIT limit is the largest number, and the sum would be negative.
 	if limit > math.MaxInt64-offset {
 		return math.MaxInt64
 	}
@@ -154,6 +158,8 @@ func (q *Query) Order() []Order {
 	r := newResolver(nil, q.text)
 	for _, o := range q.text.order {
 		p, each, ok := r.resolve(o.by)
+		// An element of what JOIN or IN names is none of the item's own: an index on the path does not have the
+		// items in that order.
 		if !ok || each != nil {
 			p = nil
 		}
@@ -179,6 +185,7 @@ func (q *Query) Filter() *Expr {
 // Selects reports whether the rows depend on the content of items, and not only on which items
 // pass WHERE. COUNT(1) does not.
 func (q *Query) Selects() bool {
+	// Of a copy, so that where can be left out and the query stays as it is.
 	s, reads := *q.text, false
 	s.where = nil
 	visitSelection(&s, func(*path) { reads = true })

@@ -106,6 +106,7 @@ func Compare(a, b Value) int {
 	if n, ok := order(a, b); ok {
 		return n
 	}
+	// Before the bytes: {"a":1,"b":2} and {"b":2,"a":1.0} are equal, and have other bytes.
 	if same(a, b) {
 		return 0
 	}
@@ -125,6 +126,7 @@ func floatValue(f float64) Value {
 	switch abs := math.Abs(f); {
 	case math.IsNaN(f) || math.IsInf(f, 0):
 		return Value{}
+	// Negative zero too: -0 is no other number than 0, and is not to be another text.
 	case f == 0:
 		return Value{typ: Number, data: []byte{'0'}}
 	case abs < 1e-6 || abs >= 1e21:
@@ -139,6 +141,7 @@ func (v Value) int() (n int, ok bool) {
 		return 0, false
 	}
 	f, err := strconv.ParseFloat(string(v.data), 64)
+	// Up to there a double has each integer.
 	if err != nil || f != math.Trunc(f) || math.Abs(f) > 1e15 {
 		return 0, false
 	}

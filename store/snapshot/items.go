@@ -92,6 +92,7 @@ func (i *Items) Page(ctx context.Context, from uint64, itemsMax, bytesMax int) (
 	}
 	defer decoder.Close()
 	for {
+		// Each turn reads one part more, until one holds the item: which one it is nobody can know before.
 		part, _ := i.holds(from)
 		if part < 0 {
 			if part, _ = i.known(); part == len(i.m.Parts) {
@@ -195,6 +196,8 @@ type chunkReader struct {
 
 func (c *chunkReader) get(key []byte) ([]byte, error) {
 	c.i.mu.Lock()
+	// Only parts that were read have a key here. That is enough: chunks stand in front of the items, so
+	// their parts were read before the item's was known.
 	n, found := slices.BinarySearchFunc(c.i.keys, key, bytes.Compare)
 	c.i.mu.Unlock()
 	if !found {

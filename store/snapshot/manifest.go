@@ -177,6 +177,8 @@ func readPointer(ctx context.Context, s Store, p feed.Partition) (*pointer, erro
 		return nil, fmt.Errorf("partition %s: snapshots: %w", p, err)
 	}
 	at := &pointer{revision: revision}
+	// Before it is read strictly: to a later format belong members that this release does not know, and they
+	// would count as damage. Whoever takes it for damaged writes it anew, without what they say.
 	if json.Unmarshal(data, at) == nil && at.Format > formatPins {
 		return nil, fmt.Errorf("partition %s: snapshots: %s has format %d and this program reads up to %d; use the program that wrote it",
 			p, pointerName(p), at.Format, formatPins)

@@ -174,6 +174,8 @@ func ReleasePins(ctx context.Context, s Store, p feed.Partition, released func(h
 	if len(ended) == 0 {
 		return nil
 	}
+	// The pointer first: it must not name what is gone. A folder that a crash leaves here is named by nobody,
+	// and the sweep behind the next snapshot removes it.
 	if err := writePointer(ctx, s, p, at); err != nil {
 		return err
 	}

@@ -170,6 +170,7 @@ func (s *stream) List(ctx context.Context, prefix string) ([]string, error) {
 	if err != nil || open == nil {
 		return nil, err
 	}
+	// The stream tells the subjects of all objects below; List is of one level, and of that each name once.
 	info, err := open.Info(ctx, jetstream.WithSubjectFilter(below+">"))
 	if err != nil {
 		return nil, s.forget(fmt.Errorf("list %s in %s: %w", prefix, s, err))

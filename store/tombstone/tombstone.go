@@ -83,11 +83,15 @@ const (
 func (r *Rule) Of(c *feed.Change) (Outcome, []byte, error) {
 	switch c.Op {
 	case feed.OpCreate:
+		// One that is not selected leaves the tombstone of the last going as it is: the item that was followed is
+		// still gone.
 		if r.Selects(c.After) {
 			return Removed, nil, nil
 		}
 		return Nothing, nil, nil
 	case feed.OpReplace:
+		// Before the body that was is made, which takes time: most replacements touch nothing that where reads,
+		// and cannot have changed what it says.
 		if r.where == nil || !c.Touches(r.touches) {
 			return Nothing, nil, nil
 		}
@@ -143,6 +147,7 @@ func (s *Stone) Append(dst []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(s.Values)))
 	for _, v := range s.Values {
 		if v == nil {
+			// Zero stands for an absent field, which null is not. Other lengths are stored plus one.
 			dst = append(dst, 0)
 			continue
 		}
@@ -174,6 +179,7 @@ func Decode(data []byte) (*Stone, error) {
 	s.Time, bad = time, bad || n <= 0
 	data = data[max(n, 0):]
 	count := number()
+	// A field takes a byte at least. A number that is damaged must not ask for memory without end.
 	if bad || count > uint64(len(data)) {
 		return nil, errShort
 	}
@@ -181,6 +187,7 @@ func Decode(data []byte) (*Stone, error) {
 	for i := range s.Values {
 		size := number()
 		switch {
+		// Not size-1 > len: of an absent field size is 0, and less than that is a very large number.
 		case bad || size > uint64(len(data))+1:
 			return nil, errShort
 		case size > 0:

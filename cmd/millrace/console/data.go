@@ -112,7 +112,9 @@ func (c *Console) listItems(x *exchange, page *containerPage) error {
 	for ; at < len(partitions) && len(page.Items) < itemsShown; at, after = at+1, nil {
 		ctx, cancel := context.WithTimeout(x.r.Context(), scanTimeout)
 		found, err := ct.Scan(ctx, partitions[at], store.Scan{After: after, ItemsMax: itemsShown - len(page.Items)})
+		// Not deferred: the timers of all partitions would stay until the end.
 		cancel()
+		// The browser has gone. Without this every other partition would be asked, and called missing.
 		if x.r.Context().Err() != nil {
 			return x.r.Context().Err()
 		}
@@ -123,6 +125,7 @@ func (c *Console) listItems(x *exchange, page *containerPage) error {
 		for i := range found.Items {
 			page.Items = append(page.Items, rowOf(&found.Items[i]))
 		}
+		// The page is full, or the owner has ended it for its bytes: the next one goes on there.
 		if found.Cursor != nil {
 			page.Next = fromText(at, found.Cursor)
 			return nil
@@ -217,6 +220,8 @@ func (c *Console) item(x *exchange) error {
 	}
 	page.Gone = []string{ref.String()}
 	item, err := ct.Read(x.r.Context(), ref.Key, ref.ID)
+	// Whoever types 42 does not say whether the key is a number or a text. Both are tried, and both
+	// are named if neither is there.
 	if text, ok := textKey(x.r.URL.Query()); ok && text != ref.Key && errors.Is(err, store.ErrNotFound) {
 		ref.Key = text
 		page.Gone = append(page.Gone, ref.String())
@@ -358,6 +363,8 @@ func (c *Console) change(x *exchange, ct *store.Container, form url.Values) (*st
 	}
 	switch form.Get("act") {
 	case "replace":
+		// Replace finds the item by the key that is in the body. With another one it would look for
+		// another item, and say that there is none.
 		if key, err := ct.KeyOf(body); err == nil && !key.Equal(ref.Key) {
 			return nil, store.Refuse(store.StatusBadRequest, "The partition key of an item cannot change: create another item, and delete this one.")
 		}

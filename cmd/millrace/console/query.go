@@ -69,8 +69,10 @@ func (c *Console) query(x *exchange) error {
 	if err := c.awaitQueries(x.r.Context()); err != nil {
 		return err
 	}
+	// Until the answer is written, for its rows are in memory as long.
 	defer func() { <-c.queries }()
 	if err := c.answer(x, &page, most, explain); err != nil {
+		// A program is to see that it failed; a page shows the query with what is wrong with it.
 		if form != "" {
 			return err
 		}
@@ -86,6 +88,7 @@ func (c *Console) query(x *exchange) error {
 		}
 		return writeJSON(x.w, rows)
 	case form == "csv":
+		// No cell is larger than the answer, so none is cut in a file.
 		page.table(answerBytesMax)
 		return page.writeCSV(x.w)
 	}
@@ -131,6 +134,7 @@ func (c *Console) answer(x *exchange, page *queryPage, most int, explain bool) e
 			return err
 		}
 		page.Ran = !explain
+		// The first part of the answer tells how all of it is found.
 		if page.Explained == nil {
 			page.Explained, err = inspect.Explain(&r, found)
 		}
@@ -146,6 +150,7 @@ func (c *Console) answer(x *exchange, page *queryPage, most int, explain bool) e
 		page.Cost = fmt.Sprintf("%s; %s; %s read in %.1f ms", format.Plural(len(page.Rows), "row", "rows"), found.Metrics.Access,
 			format.Plural(read.Items, "item", "items"), read.Millis)
 		r.Continuation = found.Continuation
+		// Not by the rows of a part: one may be empty although more follow.
 		if page.More = r.Continuation != ""; !page.More || len(page.Rows) >= most || size >= answerBytesMax {
 			return nil
 		}
@@ -179,6 +184,7 @@ func (p *queryPage) table(cellMax int) {
 		}
 		p.Cells = append(p.Cells, cells)
 	}
+	// A later row may have brought columns that the earlier ones lack.
 	for i, cells := range p.Cells {
 		for len(cells) < len(p.Columns) {
 			cells = append(cells, "")
@@ -230,6 +236,7 @@ func harmless(cell string) string {
 	if cell == "" || !strings.ContainsRune("=+-@\t\r", rune(cell[0])) {
 		return cell
 	}
+	// A number may begin with a minus; =1+1 does not parse as one.
 	if _, err := strconv.ParseFloat(cell, 64); err == nil {
 		return cell // -1.5
 	}

@@ -88,6 +88,8 @@ func (s *sampler) run(ctx context.Context) {
 	var seen around
 	var asked time.Time
 	for {
+		// Taken before the reading: a change that comes meanwhile may be in the sample or not, so
+		// newest takes it for old.
 		began := time.Now()
 		next, err := s.read(ctx)
 		if err == nil && began.Sub(asked) >= aroundEvery {
@@ -119,6 +121,7 @@ func (s *sampler) lookAround(ctx context.Context) around {
 // sampler that shares two processors with a store takes no more than a twentieth of one, whoever
 // asks for a sample meanwhile; but it is never slower than while nobody looks.
 func (s *sampler) rest(ctx context.Context, took time.Duration) bool {
+	// Without wake: nobody cuts this time short.
 	least := min(max(sampleBusy, 20*took), sampleIdle)
 	if !wait(ctx, least, nil) {
 		return false
@@ -160,6 +163,8 @@ func (s *sampler) put(next *sample, seen *around, began time.Time, err error) {
 	if err != nil {
 		next = &sample{Status: &status.Status{Time: began}}
 		if s.last != nil {
+			// A copy, since others hold the one before. It gets the times of this try, so that a page does
+			// not wait for a reading which would fail again.
 			older := *s.last
 			next = &older
 		}
@@ -172,6 +177,7 @@ func (s *sampler) put(next *sample, seen *around, began time.Time, err error) {
 	next.began, next.at = began, time.Now()
 	s.last = next
 	close(s.came)
+	// Closing wakes all that wait at once; who comes now waits at the next one.
 	s.came = make(chan struct{})
 }
 
@@ -200,6 +206,7 @@ func (s *sampler) newest(ctx context.Context) (*sample, error) {
 	defer patience.Stop()
 	for {
 		s.mu.Lock()
+		// Both under one lock: a sample that came between the two would be waited for in vain.
 		last, came := s.last, s.came
 		fresh := last != nil && time.Since(last.at) < freshFor && last.began.After(s.changed)
 		s.mu.Unlock()
@@ -270,6 +277,8 @@ func (s *sampler) watch(ctx context.Context, f func() error) {
 	s.mu.Lock()
 	came := s.came
 	s.mu.Unlock()
+	// came was taken first: the sample that look asks for is then not missed, however soon it is
+	// there.
 	s.look()
 	for {
 		select {
@@ -278,6 +287,7 @@ func (s *sampler) watch(ctx context.Context, f func() error) {
 		case <-came:
 		}
 		s.mu.Lock()
+		// Before f, which may take long: it is told of a sample that comes meanwhile too.
 		came = s.came
 		s.mu.Unlock()
 		if f() != nil {

@@ -51,6 +51,7 @@ func (s *sessions) begin(of session) string {
 	of.began, of.used = now, now
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// At each begin, not by a timer: only a new session makes them more.
 	s.sweep(now)
 	s.open[sha256.Sum256([]byte(number))] = &of
 	return number
@@ -70,6 +71,7 @@ func (s *sessions) redeem(ticket string) (number string, ok bool) {
 	digest := sha256.Sum256([]byte(ticket))
 	s.mu.Lock()
 	of := s.tickets[digest]
+	// Before its age is looked at, and under the lock: of two browsers with one ticket, one gets in.
 	delete(s.tickets, digest)
 	s.mu.Unlock()
 	if of == nil || time.Since(of.began) > ticketTimeout {
@@ -91,6 +93,7 @@ func (s *sessions) sweep(now time.Time) {
 				oldest, of = digest, one
 			}
 		}
+		// Less than sessionsMax, for one more is about to come.
 		if len(s.open) < sessionsMax {
 			return
 		}
@@ -106,6 +109,7 @@ func (s *sessions) roleOf(r *http.Request) Role {
 	}
 	digest, now := sha256.Sum256([]byte(cookie.Value)), time.Now()
 	s.mu.Lock()
+	// Looked at again: sweep runs only when a session begins, which may be days later.
 	of := s.open[digest]
 	if of == nil || now.Sub(of.used) > sessionTimeout || now.Sub(of.began) > sessionMax {
 		delete(s.open, digest)
@@ -115,6 +119,7 @@ func (s *sessions) roleOf(r *http.Request) Role {
 	if r.URL.Path != "/events" && !isPart(r) { // these the page asks for by itself
 		of.used = now
 	}
+	// keyRole is asked without the lock, by which every request passes.
 	key, role := of.key, of.role
 	s.mu.Unlock()
 	if key != "" {

@@ -79,6 +79,7 @@ func (w *work) now() workState {
 func (w *work) run(ctx context.Context, log *slog.Logger) {
 	ctx, cancel := context.WithTimeoutCause(ctx, workTimeout, errWorkTimeout)
 	defer cancel()
+	// stopWork and the timeout end it with causes of their own, by which the page says why.
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	w.mu.Lock()
@@ -156,6 +157,7 @@ func (s *works) begin(title string, do func(ctx context.Context, tell tellFunc) 
 		over := slices.IndexFunc(s.all, func(w *work) bool { return w.now().Over() })
 		s.all = slices.Delete(s.all, over, over+1) // there is one: workKept is more than workMax
 	}
+	// It does not block though mu is held: what is in the queue is under way, so there is room.
 	s.queue <- w
 	return w, nil
 }
@@ -222,6 +224,7 @@ func (c *Console) begin(x *exchange, title string, do func(ctx context.Context, 
 	select {
 	case <-w.ended:
 	case <-patience.C:
+	// Who began it may have gone. It goes on; the answer then reaches nobody.
 	case <-x.r.Context().Done():
 	}
 	http.Redirect(x.w, x.r, "/work/"+w.ID, http.StatusSeeOther)
@@ -287,6 +290,7 @@ func (c *Console) stopWork(x *exchange) error {
 	w.mu.Lock()
 	stop := w.cancel
 	w.mu.Unlock()
+	// nil until run has taken it from the queue, which is a moment; the button is there then too.
 	if stop != nil {
 		stop(errWorkStopped)
 	}

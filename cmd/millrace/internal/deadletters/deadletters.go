@@ -68,6 +68,7 @@ func (d *Desk) Page(ctx context.Context, rec *registry.Record, after string, lim
 	}
 	page := &Page{Database: rec.Database, Name: rec.Name, Letters: []DeadLetter{}, After: after}
 	read, err := d.letters.Page(ctx, rec.ID, mark, limit)
+	// The container of dead letters is made with the first one.
 	if noneYet(err) {
 		return page, nil
 	}
@@ -96,6 +97,7 @@ func noneYet(err error) bool {
 func (d *Desk) List(ctx context.Context, records []registry.Record, after string, limit int) (all []DeadLetter, cut []Page, err error) {
 	all = []DeadLetter{}
 	for i := range records {
+		// Also when there is no room any more: the page then says how many were left out.
 		page, err := d.Page(ctx, &records[i], after, limit-len(all))
 		if err != nil {
 			return nil, nil, err

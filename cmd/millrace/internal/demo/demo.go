@@ -121,6 +121,8 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		cfg.CopiesTimeout = 5 * time.Minute
 	}
 	d := &demo{cfg: cfg, report: &Report{}}
+	// freshness times single renames, so it comes when nothing else moves. verify is last, to find
+	// what any step left wrong.
 	for _, step := range []func(context.Context) error{
 		d.readShop, d.declare, d.load, d.awaitLoaded, d.rename, d.totals, d.freshness, d.verify,
 	} {
@@ -178,6 +180,7 @@ func (d *demo) declare(ctx context.Context) error {
 			if p.Sink.Parquet.Path, err = filepath.Abs(filepath.Join(d.cfg.Dir, p.Sink.Parquet.Path)); err != nil {
 				return err
 			}
+			// The tables are up to one interval behind, and the demo waits for them more than once.
 			p.Sink.Parquet.CommitInterval = spec.Duration(time.Second)
 		}
 	}

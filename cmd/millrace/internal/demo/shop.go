@@ -86,6 +86,8 @@ func generated(cfg webstore.Config) (*shop, error) {
 			return nil, err
 		}
 	}
+	// Orders come in the order of their dates, so those of a customer are spread over all. They are
+	// made at once, when the first of them is due.
 	byCustomer := make([][]webstore.Order, cfg.Customers+1)
 	for _, a := range s.Arrivals(1, cfg.Customers) {
 		if byCustomer[a.Customer] == nil {
@@ -184,6 +186,8 @@ func (s *shop) add(container string, body []byte) error {
 			s.categories++
 		}
 	case container == webstore.ContainerProduct:
+		// Every tenth is kept back. Written while its category is renamed, it is what a fan-out can
+		// miss: it was not there when the fan-out began.
 		s.products++
 		if s.products%newEvery == 0 {
 			s.new = append(s.new, it)
@@ -206,6 +210,7 @@ func (s *shop) count() error {
 	for _, m := range s.metas {
 		byID[m.ID] = m
 	}
+	// With those that are written later: when the last copy is awaited they are there.
 	for _, it := range slices.Concat(s.first, s.new) {
 		if it.container != webstore.ContainerProduct {
 			continue
@@ -223,6 +228,7 @@ func (s *shop) count() error {
 			}
 		}
 	}
+	// Stable, so that one shop is shown by the same names each time.
 	slices.SortStableFunc(s.metas, func(a, b *meta) int { return cmp.Compare(b.products, a.products) })
 	return nil
 }

@@ -57,8 +57,10 @@ func (s *shop) addUp() (map[string]*total, error) {
 			totals[o.CustomerID] = t
 		}
 		t.count++
+		// Dates of one form are ordered as texts are.
 		t.newest = max(t.newest, o.OrderDate)
 		for _, line := range o.Details {
+			// Fractions, not doubles: the fields are to be right to the cent, and a sum of doubles is not.
 			price, ok := new(big.Rat).SetString(line.Price.String())
 			quantity, ok2 := new(big.Rat).SetString(line.Quantity.String())
 			if !ok || !ok2 {
@@ -85,6 +87,7 @@ func (d *demo) totals(ctx context.Context) error {
 		if err := json.Unmarshal(body, &c); err != nil {
 			return err
 		}
+		// Orders are in the container too.
 		if c.Type != "customer" {
 			return nil
 		}
@@ -92,6 +95,7 @@ func (d *demo) totals(ctx context.Context) error {
 		if c.Orders > best.Orders {
 			best = c
 		}
+		// nil for one without orders, which compare takes for a total of nothing.
 		return want[c.CustomerID].compare(&c)
 	})
 	if err != nil {

@@ -68,6 +68,7 @@ func NewReader(in io.Reader) (*Reader, error) {
 		}
 		r.in = bufio.NewReaderSize(zip, 256<<10)
 	}
+	// Behind the gunzip: the mark is part of the text.
 	if head, err := r.in.Peek(3); err == nil && bytes.Equal(head, []byte("\xef\xbb\xbf")) {
 		_, _ = r.in.Discard(3) // a byte-order mark, which was peeked at
 	}
@@ -124,6 +125,8 @@ func (r *Reader) nextLine() (Record, error) {
 		rec := Record{Line: r.line}
 		full := false
 		for {
+			// A line is read to its end even if it is too long, and then nothing more of it is kept: what
+			// follows is a record of its own. part is the reader's buffer, so it is copied.
 			part, err := r.in.ReadSlice('\n')
 			if full = full || len(rec.Body)+len(part) > recordBytesMax; !full {
 				rec.Body = append(rec.Body, part...)
@@ -131,6 +134,7 @@ func (r *Reader) nextLine() (Record, error) {
 			if errors.Is(err, bufio.ErrBufferFull) {
 				continue
 			}
+			// The last line may end without a line break.
 			if err != nil && (!errors.Is(err, io.EOF) || len(rec.Body) == 0 && !full) {
 				return rec, err
 			}
@@ -157,6 +161,8 @@ func (r *Reader) nextElement() (Record, error) {
 	if err != nil {
 		return r.cutOff(err)
 	}
+	// There is no comma behind an element that was given up: passBroken stops where the next one
+	// begins. A first comma with nothing before it is left to element, which rejects it.
 	if r.after && c == ',' {
 		if c, err = r.skipSpace(); err != nil {
 			return r.cutOff(err)
@@ -198,6 +204,7 @@ func (r *Reader) element() (Record, error) {
 			inString = true
 		case c == '{' || c == '[':
 			depth++
+		// Before brackets are counted down: at depth 0 this ] is the array's.
 		case depth == 0 && (c == ',' || c == ']'):
 			if err := r.unread(); err != nil {
 				return rec, err
@@ -209,6 +216,8 @@ func (r *Reader) element() (Record, error) {
 				rec.Err = errors.New("an item is expected before the comma")
 			}
 			return rec, nil
+		// A bracket too many makes the element no JSON, which its taker finds. Below 0 the comma
+		// behind it would not end it.
 		case c == '}' || c == ']':
 			depth = max(depth-1, 0)
 		}

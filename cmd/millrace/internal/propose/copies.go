@@ -16,6 +16,8 @@ var titles = []string{"name", "title", "displayName"}
 // copies returns the fields beside a reference that are those of the item that it names.
 // Where there are none, it is the name of that item, under a name that is not there yet.
 func copies(source, target *group, p place, rivals []string, match []Match, refs []reference) []Copy {
+	// The fields by which an item is found or told apart are not set: id, type, partition key. An
+	// element of an array has none of these; its id is a field as any other.
 	taken := map[string]bool{"id": p.each == "", p.field: true}
 	if p.each == "" {
 		taken[target.field] = true
@@ -81,6 +83,8 @@ func copyOf(source *group, field string, of []string, refs []reference) (best fo
 			share.Of++
 			if theirs := at(refs[i].source, strings.Split(from, joint)); same(mine, theirs) {
 				share.Is++
+				// Only texts count as different values. Numbers and truths meet by chance: quantity is 1, 2
+				// or 3 in products and in orders.
 				if text, isText := mine.(string); isText {
 					values[text] = true
 				}
@@ -91,6 +95,8 @@ func copyOf(source *group, field string, of []string, refs []reference) (best fo
 		if share.Is*100 < share.Of*shareMin || share.Is == 0 || !alike && !certain {
 			continue
 		}
+		// title and name of a category may be the same in all items. Then the name decides:
+		// categoryName is a copy of name.
 		if !ok || share.Is > best.Equal.Is || share.Is == best.Equal.Is && alike && !namedLike(field, best.from) {
 			best, ok = found{Copy{Field: fieldOf(field), Source: fieldOf(from), Equal: share}, from}, true
 		}
@@ -110,6 +116,7 @@ func namedLike(field, from string) bool {
 func beside(reference, title string) string {
 	cut := strings.LastIndex(reference, joint) + 1
 	base := reference[cut:]
+	// id last: of category_id it would leave category_.
 	for _, end := range []string{"Id", "ID", "_id", "-id", "id"} {
 		if rest, ok := strings.CutSuffix(base, end); ok {
 			base = rest
@@ -159,6 +166,7 @@ func scalars(refs []reference, of func(*reference) object) []string {
 
 // same compares two scalars.
 func same(a, b any) bool {
+	// Two objects cannot be compared by ==, which panics.
 	switch a.(type) {
 	case string, json.Number, bool:
 		return a == b

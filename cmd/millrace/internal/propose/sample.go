@@ -60,6 +60,7 @@ func groups(s *Sample) []*group {
 	types := map[string]*group{}
 	var found []*group
 	for _, o := range all.items {
+		// Without a field of types this is "" for all: they are one group.
 		value, _ := o[all.field].(string)
 		g := types[value]
 		if g == nil {
@@ -89,6 +90,7 @@ func typeField(items []object) string {
 		values := map[string]bool{}
 		all := len(items) > 0
 		for _, o := range items {
+			// In every item: where some have no type, no where could tell those apart.
 			value, ok := o[name].(string)
 			all = all && ok && value != ""
 			values[value] = true
@@ -137,6 +139,8 @@ type occurrence struct {
 func (g *group) places() ([]place, map[place][]occurrence) {
 	found := map[place][]occurrence{}
 	add := func(p place, holder object, value string) {
+		// A place that comes too late is left out; those that are known go on in all items, so that
+		// their shares are of all.
 		if _, known := found[p]; known || len(found) < placesMax {
 			found[p] = append(found[p], occurrence{holder, value})
 		}
