@@ -218,7 +218,7 @@ func sizeOf(dir string) (size int64) {
 		return 0 // it is gone
 	}
 	for _, e := range entries {
-		if info, err := e.Info(); err == nil || !errors.Is(err, os.ErrNotExist) {
+		if info, err := e.Info(); err == nil { // else it has gone, or the disk fails, which the opening finds
 			size += allocated(info)
 		}
 	}
