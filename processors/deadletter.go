@@ -431,7 +431,8 @@ func decodeDeadLetter(data []byte) (*DeadLetter, error) {
 }
 
 // DeadLetter records durably that l was given up, and fills in pipeline, partition and
-// time. Every new dead letter is made here. If a whole change was given up and the Task is to halt, there
+// time. Every new dead letter is made here, but one that was dropped and is owed still
+// (DeadLetters.RetryFinally). If a whole change was given up and the Task is to halt, there
 // is no dead letter: the term ends, and with it ctx, and the error is *HaltedError.
 func (t *Term) DeadLetter(ctx context.Context, l DeadLetter) error {
 	if t.halt != nil && l.Target == "" {

@@ -2,7 +2,7 @@
 // in every product, a tag's name in every element of every product's tags.
 //
 // A cascade has two processors. FanOut reads the feed of the source and brings
-// each change of a copied field to the items that copy it. Check reads the feed
+// each change of a copied field to the items that copy it. Checker reads the feed
 // of the target and compares every created or replaced item with its source as
 // it is now, which also fills a copy that its writer left out.
 //
@@ -10,7 +10,7 @@
 //	                  ▲ reads a source only after a delete      │
 //	                  │ and when it goes on from a checkpoint   │ commits
 //	                  │                                         ▼
-//	source items ◀────┴──────── read ──────── Check ◀──── target feed
+//	source items ◀────┴──────── read ─────── Checker ◀─── target feed
 //	                                            │
 //	                                            └── repair, if-match ──▶ target items
 //
@@ -146,7 +146,7 @@
 // A generation that begins with the items of its target. The fan-outs of all that a
 // source's log ever held would set every copy, and cost what once happened; so where that
 // log is long, or its beginning trimmed, a generation walks. The ends H of the source's logs
-// are noted, then the ends G of the target's. FanOut begins behind H, Check behind G, and
+// are noted, then the ends G of the target's. FanOut begins behind H, Checker behind G, and
 // beside that it goes once through the items of each target partition, in the order of
 // their keys, in pages that wait at a barrier, and checks each. Nothing else is new: what
 // the walk does is a check like any other, guarded by the etag of the item it looked at.
@@ -192,7 +192,7 @@
 // Only where another term of the same lease ran before, whose epoch is the same, this proves nothing.
 //
 // Where there is doubt, the items in scope are read once the partition has said that v is done, and
-// their copies of this source checked: as Check does it, against the source as it is now, by
+// their copies of this source checked: as Checker does it, against the source as it is now, by
 // repairs with if-match. Items that refused a page before that, whoever sent it, are still not
 // right; a page that comes later finds v done and does nothing. An item that is not right takes its copy or
 // refuses again, and then has a dead letter, whose id is the one that the page's had. A

@@ -56,7 +56,7 @@ func (d *decider) run(ctx context.Context) {
 	for {
 		// Before the select, which takes any of the channels that are ready: with an idle
 		// committer the draft would leave while others wait in the queue.
-		d.drain()
+		d.takeWaiting()
 		// A nil channel is never ready. in and pages are nil while the draft has no room,
 		// out while there is nothing to hand over. out is ready as soon as the committer
 		// has answered its last commit; what arrives until then joins the draft:
@@ -95,9 +95,9 @@ func (d *decider) run(ctx context.Context) {
 	}
 }
 
-// drain decides what waits already, so that it leaves in one commit; in more than one if a committer that is
+// takeWaiting decides what waits already, so that it leaves in one commit; in more than one if a committer that is
 // idle can begin with what is ripe.
-func (d *decider) drain() {
+func (d *decider) takeWaiting() {
 	if d.postponed != nil && d.draft.empty() {
 		c := d.postponed
 		d.postponed = nil

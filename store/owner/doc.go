@@ -23,6 +23,8 @@
 //	                  ▼                                             └───┘
 //	            serve reads, refuse writes
 //
+// When the lease is lost, Partition.run ends: trusted refuses requests, and nothing is appended.
+//
 // A log that ends below what the engine has applied is damaged: what was acknowledged is gone
 // from it, and whoever appended behind its end would make another history. It counts what a process
 // before has applied and what this one has, in a term of its own or as a standby.

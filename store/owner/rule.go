@@ -189,8 +189,9 @@ func (t *txn) foldRecords() []feed.Fold {
 // recordOverhead is what a record costs in a commit beside key and value.
 const recordOverhead = 16
 
-// applyRules settles the rules for a transaction that no client waits for, or that writes one
-// item. It logs the targets that cannot take their fields: they do not hold up the page of a
+// applyRules settles what the handler of a request has not settled, for every transaction. Those of
+// clients and folds have: settleRules takes the deltas away that it adds, so nothing is left to
+// be counted twice. It logs the targets that cannot take their fields: they do not hold up the page of a
 // pipeline.
 func (d *decider) applyRules(t *txn) *store.Error {
 	// A page of a cascade must not halt because a customer has grown too large for its

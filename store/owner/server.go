@@ -113,7 +113,7 @@ func (s *Server) Run(ctx context.Context) error {
 	wg.Go(func() { s.trimLoop(work) })
 	wg.Go(func() { s.heldLoop(work) })
 	wg.Go(func() { s.heatLoop(work) })
-	wg.Go(func() { s.renewLoop(work) })
+	wg.Go(func() { s.remakeLoop(work) })
 	err := s.leases.Run(work, s.own)
 	stop()
 	wg.Wait()

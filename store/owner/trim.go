@@ -158,6 +158,8 @@ func (t *trimmer) trimLog(ctx context.Context, l *trimming, now time.Time) (err 
 		l.said = why
 		l.p.log.Debug("how far the log may be trimmed", "point", uint64(point), "held", why)
 	}
+	// There is nothing that is worth a purge. What goes on in a new stream is then a log that refuses
+	// purges, if anything.
 	if point < shape.First {
 		return t.moveWhole(ctx, l, shape, now)
 	}
@@ -375,7 +377,7 @@ func (p *Partition) commitTrim(ctx context.Context, upTo feed.LSN) error {
 	return p.waitApplied(ctx, lsn, generation)
 }
 
-// purge removes the commits up to the trim point, in steps. A process that dies on the way
+// purge removes the commits up to upTo, at or below the trim point, in steps. A process that dies on the way
 // leaves a log that begins lower, which is no damage; the next owner goes on.
 func (t *trimmer) purge(ctx context.Context, l *trimming, upTo feed.LSN) error {
 	began, gone := time.Now(), uint64(0)

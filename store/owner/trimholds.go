@@ -26,7 +26,8 @@ type Hold struct {
 
 // Holds returns who reads the logs of partitions and how far each has come. Nothing is
 // trimmed while barred tells a reason against it, which is no failure and may last, or an
-// error says that who reads is not known.
+// error says that who reads is not known. A node asks the registry of pipelines
+// (cmd/millrace/node/holds.go).
 type Holds func(ctx context.Context) (holds map[feed.Partition][]Hold, barred string, err error)
 
 // why says by what he holds a log.

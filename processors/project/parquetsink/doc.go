@@ -25,13 +25,13 @@
 // Write takes batches into memory. Flush commits what all writers of the sink hold, and
 // so does the sink by itself when they hold much. A commit
 //
-//  1. finds the live files that hold its rows, by an index of hashes,
+//  1. finds the live files that hold its rows, by an index of hashes (rewrite.go),
 //  2. resolves what several say about one key: a row is put, replaced or dropped, or is
-//     pending until its key is free,
+//     pending until its key is free (resolve.go),
 //  3. writes a new file for each one that changes, and files of new rows; small files
-//     are merged on the way,
+//     are merged on the way (fileset.go),
 //  4. makes the next manifest, _manifest/NUMBER.json, which names all live files and
-//     the position and epoch of each source partition,
+//     the position and epoch of each source partition (rowcommit.go, commit.go),
 //  5. shows it to readers: the Delta logs, and then _current.json.
 //
 // Step 4 is the commit. A manifest is made exclusively (by a hard link, or

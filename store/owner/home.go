@@ -60,9 +60,9 @@ func (s *Server) enter() *home {
 	return s.home
 }
 
-// renewLoop makes a damaged engine anew, once for each damage. It looks for damage itself:
+// remakeLoop makes a damaged engine anew, once for each damage. It looks for damage itself:
 // a fault under a mapped file shows only when somebody asks, and maybe nobody does.
-func (s *Server) renewLoop(ctx context.Context) {
+func (s *Server) remakeLoop(ctx context.Context) {
 	t := time.NewTicker(diskInterval)
 	defer t.Stop()
 	for {
