@@ -5,9 +5,11 @@ package integration_test
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"os/exec"
@@ -144,9 +146,21 @@ type filler struct {
 	tried map[int64]error // what the writer was answered
 }
 
+// fillerBody has a text that cannot be compressed, since the log's commits are. The tag has few
+// products: a rename is to have copies, and not to write the whole disk once more.
 func fillerBody(n int64) []byte {
+	tag := catalogueTag
+	if n%32 != 0 {
+		tag = "rare"
+	}
+	random := make([]byte, 15_000)
+	var seed [32]byte
+	copy(seed[:], strconv.FormatInt(n, 10))
+	if _, err := rand.NewChaCha8(seed).Read(random); err != nil {
+		panic(err)
+	}
 	return fmt.Appendf(nil, `{"id":"f%d","categoryId":"c%02d","n":%d,"tags":[{"id":%q}],"text":%q}`,
-		n, n%catalogueCategories, n, catalogueTag, strings.Repeat(strconv.FormatInt(n, 36)+" ", 4000))
+		n, n%catalogueCategories, n, tag, base64.StdEncoding.EncodeToString(random))
 }
 
 // one writes the next product.
