@@ -12,9 +12,11 @@ import (
 // machine that is slow and busy needs a part of it.
 const Most = 5 * time.Minute
 
-// Between two questions Until rests as long as the first took, so that to ask, such as by
-// starting a command, takes half of a processor at most from what is waited for.
+// Between two questions Until rests three times as long as the first took, so that to ask, such as by
+// starting a command, takes a quarter of a processor at most from what is waited for. With half of
+// one, a dozen tests that wait at once left two processors little time for what they waited for.
 const (
+	restOf  = 3
 	restMin = 10 * time.Millisecond
 	restMax = time.Second
 )
@@ -33,7 +35,7 @@ func Until(tb testing.TB, ask func() error) {
 		if err == nil {
 			return
 		}
-		rest.Reset(min(max(time.Since(began), restMin), restMax))
+		rest.Reset(min(max(restOf*time.Since(began), restMin), restMax))
 		select {
 		case <-rest.C:
 		case <-deadline.C:
