@@ -165,7 +165,8 @@ func (c *Container) Replace(ctx context.Context, id string, body []byte, opts ..
 func (c *Container) put(ctx context.Context, kind OpKind, id string, body []byte, opts []WriteOptions) (Item, error) {
 	key, err := c.KeyOf(body)
 	if err != nil {
-		// The owner checks the whole item and finds the better words.
+		// Without a key there is no owner to check the item. It may have none because it is no JSON, and
+		// that is the better thing to say.
 		if syntax := document.Check(body); syntax != nil {
 			return Item{}, Refuse(StatusBadRequest, "item: %v", syntax)
 		}

@@ -235,6 +235,9 @@ func (p *changePrinter) print(partition feed.Partition, commit *feed.Commit) err
 			index++
 		}
 	}
+	if p.flags.limit > 0 && p.shown == p.flags.limit {
+		return errEnough // before it waits for another
+	}
 	return nil
 }
 

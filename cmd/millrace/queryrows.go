@@ -24,6 +24,7 @@ type rowWriter struct {
 	scalar        bool     // rows are no objects
 	count         int
 	withoutColumn []string // properties without a column
+	withoutCells  int      // later rows that are no objects, where the first ones are
 	csv           *csv.Writer
 	yaml          []json.RawMessage // which can only be printed whole
 }
@@ -145,6 +146,10 @@ func (r *rowWriter) cells(row []byte) []string {
 		return []string{cell(row)}
 	}
 	cells := make([]string, len(r.names))
+	if document.KindOf(row) != document.Object {
+		r.withoutCells++
+		return cells
+	}
 	document.Members(row, func(name, raw []byte) bool {
 		at := slices.Index(r.names, string(name))
 		switch {

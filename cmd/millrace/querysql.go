@@ -203,13 +203,16 @@ func (a *app) printQuery(ctx context.Context, ct container, r store.QueryRequest
 	if err := out.close(); err != nil {
 		return err
 	}
-	return a.printCost(rows, &total, out.withoutColumn, r.Continuation != "")
+	return a.printCost(out, rows, &total, r.Continuation != "")
 }
 
-// printCost tells people, not programs, what the query took.
-func (a *app) printCost(rows int, m *store.QueryMetrics, left []string, more bool) error {
-	if len(left) > 0 {
+// printCost tells what out could not show and, to people, not programs, what the query took.
+func (a *app) printCost(out *rowWriter, rows int, m *store.QueryMetrics, more bool) error {
+	if left := out.withoutColumn; len(left) > 0 {
 		fmt.Fprintf(a.err, "later rows have properties that no column was made for: %s; name them in SELECT\n", strings.Join(left, ", "))
+	}
+	if n := out.withoutCells; n > 0 {
+		fmt.Fprintf(a.err, "rows that are no objects have no columns: %s empty; -o ndjson shows them\n", format.Plural(n, "later row is", "later rows are"))
 	}
 	if _, ok := terminal(a.err); !ok {
 		return nil

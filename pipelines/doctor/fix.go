@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/leases/bucket"
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/spare"
@@ -41,11 +42,49 @@ func ParseName(text string) (feed.ResourceID, Name, error) {
 // reports what it did and what is left. names are those to give to containers that
 // the catalog does not name. It may be called again.
 func (d *Doctor) Fix(ctx context.Context, names map[feed.ResourceID]Name) (*Report, error) {
-	p, err := d.look(ctx)
+	f, err := d.begin(ctx, names)
 	if err != nil {
 		return nil, err
 	}
-	f := &fixer{Doctor: d, p: p, names: names}
+	return f.run(ctx)
+}
+
+// begin looks at what there is.
+func (d *Doctor) begin(ctx context.Context, names map[feed.ResourceID]Name) (*fixer, error) {
+	f := &fixer{Doctor: d, names: names, seen: map[string]uint64{}, refused: map[feed.ResourceID]error{}}
+	// Before the look: a record that has a revision before it and behind it has been looked at in
+	// that revision.
+	for _, name := range []string{store.CatalogBucket, registry.Bucket} {
+		if err := f.note(ctx, name); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	f.p, err = d.look(ctx)
+	return f, err
+}
+
+// note notes the revisions of the records of a bucket.
+func (f *fixer) note(ctx context.Context, name string) error {
+	kv, err := f.js.KeyValue(ctx, name)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open bucket %s: %w", name, err)
+	}
+	entries, err := bucket.Entries(ctx, f.js, kv, ">")
+	if err != nil {
+		return fmt.Errorf("read bucket %s: %w", name, err)
+	}
+	for _, entry := range entries {
+		f.seen[entry.Key()] = entry.Revision()
+	}
+	return nil
+}
+
+// run makes the buckets again.
+func (f *fixer) run(ctx context.Context) (*Report, error) {
 	// badRecords comes behind containers: a record that cannot be read may be that of a log without
 	// a name, and is removed only when every log has a container. upkeep is last, for it labels logs
 	// and makes copies from what the steps before have entered.
@@ -54,7 +93,7 @@ func (d *Doctor) Fix(ctx context.Context, names map[feed.ResourceID]Name) (*Repo
 			return nil, err
 		}
 	}
-	r, err := d.Examine(ctx)
+	r, err := f.Examine(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -70,6 +109,7 @@ type fixer struct {
 	*Doctor
 	p        *patient
 	names    map[feed.ResourceID]Name
+	seen     map[string]uint64  // revisions of the records of both buckets, by key
 	catalog  jetstream.KeyValue // nil if nothing is there at all
 	pipes    jetstream.KeyValue // likewise; opened by registry
 	replicas int
@@ -85,7 +125,6 @@ func (f *fixer) say(format string, args ...any) {
 // openBuckets opens the catalog's bucket, and makes it if it is missing beside logs. Buckets get at
 // least as many replicas as the logs have: a command does not know the stores' configuration.
 func (f *fixer) openBuckets(ctx context.Context) (err error) {
-	f.refused = map[feed.ResourceID]error{}
 	f.replicas = max(f.cfg.Wish.Replicas, 1)
 	for _, stream := range f.p.streams {
 		f.replicas = max(f.replicas, stream.Config.Replicas)
@@ -127,13 +166,15 @@ func (f *fixer) containers(ctx context.Context) error {
 		if info == nil {
 			continue // it needs a name, and the findings say so
 		}
-		if err := f.enter(ctx, info); err != nil {
+		said := fmt.Sprintf("entered container %s/%s (%s, %s) into the catalog, %s", info.Database, info.Name, info.ID, logsText(l.logs), how)
+		entered, err := f.enter(ctx, info, said)
+		if err != nil {
 			f.refused[l.id] = err
-			continue
 		}
-		// Noted, so that the next one cannot get the same name, and badRecords knows it.
-		f.p.exam.Containers = append(f.p.exam.Containers, *info)
-		f.say("entered container %s/%s (%s, %s) into the catalog, %s", info.Database, info.Name, info.ID, logsText(l.logs), how)
+		if entered {
+			// Noted, so that the next one cannot get the same name, and badRecords knows it.
+			f.p.exam.Containers = append(f.p.exam.Containers, *info)
+		}
 	}
 	return ctx.Err()
 }
@@ -172,37 +213,65 @@ func (f *fixer) begun(l *lost, info *store.ContainerInfo) bool {
 	})
 }
 
-// enter writes a record where there is none that can be read.
-func (f *fixer) enter(ctx context.Context, info *store.ContainerInfo) error {
+// enter writes a record where there is none that can be read; see put.
+func (f *fixer) enter(ctx context.Context, info *store.ContainerInfo, said string) (done bool, err error) {
 	if id := f.p.holder(info.Database, info.Name); id != "" {
-		return fmt.Errorf("container %s has the name %s/%s: give another with --name %s=DATABASE/CONTAINER", id, info.Database, info.Name, info.ID)
+		return false, fmt.Errorf("container %s has the name %s/%s: give another with --name %s=DATABASE/CONTAINER", id, info.Database, info.Name, info.ID)
 	}
 	data, err := json.Marshal(info)
 	if err != nil {
-		return err
+		return false, err
 	}
 	key := store.CatalogKey(info.Database, info.Name)
-	return f.put(ctx, f.catalog, key, data)
+	return f.put(ctx, f.catalog, key, data, said)
 }
 
-// put writes a record in place of what the look has seen: nothing, or what cannot be
-// read.
-func (f *fixer) put(ctx context.Context, kv jetstream.KeyValue, key string, data []byte) error {
-	there, err := kv.Get(ctx, key)
-	switch {
-	case errors.Is(err, jetstream.ErrKeyNotFound):
+// put writes a record in place of what the look has seen, nothing or what cannot be read. It
+// tells whether it did, and says so. What somebody has written since is left: it may be right.
+func (f *fixer) put(ctx context.Context, kv jetstream.KeyValue, key string, data []byte, said string) (done bool, err error) {
+	if f.p.bad(key) {
+		// Of one that was made since revisions were noted seen has 0, which no record has.
+		_, err = kv.Update(ctx, key, data, f.seen[key])
+	} else {
 		_, err = kv.Create(ctx, key, data)
-	case err == nil:
-		_, err = kv.Update(ctx, key, data, there.Revision())
 	}
-	if err != nil {
-		return fmt.Errorf("write record %s: %w", key, err)
-	}
-	f.p.forget(key)
-	return nil
+	return f.settled(key, err, said)
 }
 
-// forget takes a record that cannot be read for repaired.
+// remove removes a record that cannot be read, unless somebody has written it since the look.
+func (f *fixer) remove(ctx context.Context, kv jetstream.KeyValue, key, why string) error {
+	var err error = jetstream.ErrKeyRevisionMismatch
+	// To Delete 0 is any revision.
+	if revision := f.seen[key]; revision > 0 {
+		err = kv.Delete(ctx, key, jetstream.LastRevision(revision))
+	}
+	_, err = f.settled(key, err, fmt.Sprintf("removed record %s, which cannot be read %s", key, why))
+	return err
+}
+
+// settled says what a write has done with a record that is lost or cannot be read. It is not
+// tried again.
+func (f *fixer) settled(key string, err error, said string) (done bool, _ error) {
+	switch {
+	case err == nil:
+		done = true
+	case errors.Is(err, jetstream.ErrKeyExists), errors.Is(err, jetstream.ErrKeyRevisionMismatch):
+		said = fmt.Sprintf("left record %s: somebody has changed it meanwhile; see what millrace doctor says now", key)
+	default:
+		return false, fmt.Errorf("write record %s: %w", key, err)
+	}
+	f.say("%s", said)
+	f.p.forget(key)
+	return done, nil
+}
+
+// bad tells whether a record cannot be read.
+func (p *patient) bad(key string) bool {
+	is := func(bad store.BadRecord) bool { return bad.Key == key }
+	return slices.ContainsFunc(p.exam.Bad, is) || slices.ContainsFunc(p.registry.Bad, is)
+}
+
+// forget takes a record that cannot be read for settled.
 func (p *patient) forget(key string) {
 	is := func(bad store.BadRecord) bool { return bad.Key == key }
 	p.exam.Bad = slices.DeleteFunc(p.exam.Bad, is)
@@ -230,16 +299,14 @@ func (f *fixer) badRecords(ctx context.Context) error {
 					return err
 				}
 			}
-			if err := f.put(ctx, f.catalog, bad.Key, data); err != nil {
+			if _, err := f.put(ctx, f.catalog, bad.Key, data, "repaired record "+bad.Key); err != nil {
 				return err
 			}
-			f.say("repaired record %s", bad.Key)
 		case !unentered:
 			// Every log has a container by now, so no log belongs to this record.
-			if err := f.catalog.Delete(ctx, bad.Key); err != nil {
-				return fmt.Errorf("remove record %s: %w", bad.Key, err)
+			if err := f.remove(ctx, f.catalog, bad.Key, "and to which no log belongs"); err != nil {
+				return err
 			}
-			f.say("removed record %s, which cannot be read and to which no log belongs", bad.Key)
 		}
 	}
 	return nil
@@ -262,10 +329,10 @@ func (f *fixer) databases(ctx context.Context) error {
 	}
 	slices.Sort(lost)
 	for _, name := range lost {
-		if err := f.put(ctx, f.catalog, source.Prefix+name, all[source.Prefix+name]); err != nil {
+		said := fmt.Sprintf("entered database %s into the catalog, from its copy", name)
+		if _, err := f.put(ctx, f.catalog, source.Prefix+name, all[source.Prefix+name], said); err != nil {
 			return err
 		}
-		f.say("entered database %s into the catalog, from its copy", name)
 	}
 	return nil
 }
@@ -299,16 +366,14 @@ func (f *fixer) registry(ctx context.Context) error {
 			data, from = f.before(ctx, source, bad.Key), "what it was before"
 		}
 		if data == nil {
-			if err := f.pipes.Delete(ctx, bad.Key); err != nil {
-				return fmt.Errorf("remove record %s: %w", bad.Key, err)
+			if err := f.remove(ctx, f.pipes, bad.Key, "and has no copy; declare the pipeline again with millrace apply"); err != nil {
+				return err
 			}
-			f.say("removed record %s, which cannot be read and has no copy; declare the pipeline again with millrace apply", bad.Key)
 			continue
 		}
-		if err := f.put(ctx, f.pipes, bad.Key, data); err != nil {
+		if _, err := f.put(ctx, f.pipes, bad.Key, data, fmt.Sprintf("repaired record %s, from %s", bad.Key, from)); err != nil {
 			return err
 		}
-		f.say("repaired record %s, from %s", bad.Key, from)
 	}
 	return nil
 }
@@ -318,11 +383,8 @@ func (f *fixer) fromCopy(ctx context.Context, source spare.Source, key string, d
 		f.say("left record %s out: its copy cannot be read (%v); declare the pipeline again with millrace apply", key, err)
 		return nil
 	}
-	if err := f.put(ctx, f.pipes, key, data); err != nil {
-		return err
-	}
-	f.say("entered record %s, from its copy", key)
-	return nil
+	_, err := f.put(ctx, f.pipes, key, data, fmt.Sprintf("entered record %s, from its copy", key))
+	return err
 }
 
 // before returns the newest earlier revision of a record that can be read; nil if there is none.

@@ -20,7 +20,7 @@ type Config struct {
 	// after. Default 3; below 0 is none.
 	SamplesMax int
 	// WritesPerSecond is the rate by which the time is estimated. Default 0: one for
-	// each kind of pipeline and sink, see PlanCost.
+	// each kind of pipeline and sink, see Cost.
 	WritesPerSecond int
 	// PageItems bounds the items of one page, at most 1000. Default 1000.
 	PageItems int
@@ -73,11 +73,11 @@ func New(js jetstream.JetStream, registry *registry.Registry, client *store.Clie
 
 // Plan is what Apply would do.
 type Plan struct {
-	// Hash identifies it: ApplyOptions.Plan. See PlanHash.
+	// Hash identifies it: registry.ApplyOptions.Plan. See registry.PlanHash.
 	Hash string `json:"hash"`
 	// Choice says that Apply asks how pipelines begin anew that change their meaning,
-	// and refuses to do it without ApplyOptions.Backfill or FromNow. They are counted
-	// as with Backfill.
+	// and refuses to do it without Backfill or FromNow of registry.ApplyOptions. They are
+	// counted as with Backfill.
 	Choice bool `json:"choice,omitempty"`
 	// Backfill and FromNow are the options that were planned with.
 	Backfill bool `json:"backfill,omitempty"`

@@ -160,12 +160,20 @@ func (o *planPrinter) effect(e *Effect) {
 		one, many = "row", "rows"
 	}
 	o.line(2, "%s", o.paint("1", e.changes(one, many)))
-	for i := range e.Samples {
+	// A row that is rejected comes last, and Changes does not count it.
+	changes := slices.IndexFunc(e.Samples, func(s Sample) bool { return s.Action == SampleRejected })
+	if changes < 0 {
+		changes = len(e.Samples)
+	}
+	for i := range e.Samples[:changes] {
 		o.sample(&e.Samples[i])
 	}
 	// Without a sample there is nothing that the others could be more than.
-	if more := e.Changes() - int64(len(e.Samples)); more > 0 && len(e.Samples) > 0 {
+	if more := e.Changes() - int64(changes); more > 0 && changes > 0 {
 		o.line(3, "%s", o.paint(colorDim, "and "+format.Count(more)+" more"))
+	}
+	for i := range e.Samples[changes:] {
+		o.sample(&e.Samples[changes+i])
 	}
 	for _, f := range []struct {
 		n              int64

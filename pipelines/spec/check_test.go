@@ -127,6 +127,17 @@ spec:
   source: {container: productMeta, where: type = "category"}
   cascade: {into: product, where: kind = "product", match: {categoryId: id}, set: {categoryName: name}}
 `,
+		"a directory below the workers' root and one that may lie elsewhere": `
+metadata: {name: customers}
+spec:
+  source: {container: customer}
+  project: {sink: {parquet: {path: .}}, tables: {customers: {key: [id], columns: {id: id}}}}
+---
+metadata: {name: products}
+spec:
+  source: {container: product}
+  project: {sink: {parquet: {path: /srv/x}}, tables: {products: {key: [id], columns: {id: id}}}}
+`,
 		"several fields, nested": `
 metadata: {name: brands}
 spec:

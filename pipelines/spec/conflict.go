@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -37,7 +38,7 @@ func (c *Checker) conflict(p, q *KnownPipeline, mine, other *Shape) {
 		p, q, mine, other = q, p, other, mine
 	}
 	if mine.whole != nil && other.whole != nil {
-		return // a table written by two
+		return // a table written by two, see sameTables; rejects may share a container
 	}
 	for _, a := range mine.written() {
 		for _, b := range other.written() {
@@ -103,6 +104,11 @@ func (c *Checker) sameFiles(p, q *KnownPipeline) {
 	if store != otherStore || !holds(path, other) && !holds(other, path) {
 		return
 	}
+	// One that is not absolute lies below a root of each worker. Where that is to an absolute one
+	// is known only with the root; apply knows it, and has put it before (registry.Placed).
+	if strings.HasPrefix(path, "/") != strings.HasPrefix(other, "/") {
+		return
+	}
 	field := "spec.project.sink.parquet"
 	c.findings.Add(p.places.at(field), "%s: the files are in %s%s, where pipeline %s has its own%s; a pipeline needs a place of its own, such as a folder beside the other's",
 		field, store, path, q.Metadata, q.at(field))
@@ -133,7 +139,8 @@ func (p *KnownPipeline) at(field string) string {
 	return " at " + p.places.key(field).String()
 }
 
-// sameTables refuses that p and q write a table of one sink.
+// sameTables refuses that p and q write a table of one sink, and that the rejects of one are
+// among the rows of the other.
 func (c *Checker) sameTables(p, q *KnownPipeline) {
 	sink := p.Spec.Project.Sink.place(p.Database)
 	if sink == "" || sink != q.Spec.Project.Sink.place(q.Database) {
@@ -148,6 +155,27 @@ func (c *Checker) sameTables(p, q *KnownPipeline) {
 			}
 		}
 	}
+	const rejects = "spec.project.sink.container.rejects"
+	if name := p.Spec.rejects(); name != "" && q.hasTable(name) {
+		c.findings.Add(p.places.at(rejects), "%s: %s is a table of pipeline %s%s; rejects need a container without rows", rejects, name, q.Metadata, q.at("spec.project.tables."+name))
+	}
+	if name := q.Spec.rejects(); name != "" && p.hasTable(name) {
+		field := "spec.project.tables." + name
+		c.findings.Add(p.places.key(field), "%s: pipeline %s keeps its rejects in %s%s; rejects need a container without rows", field, q.Metadata, name, q.at(rejects))
+	}
+}
+
+// rejects returns the container for the rejects of a projection, "" if there is none.
+func (s *PipelineSpec) rejects() string {
+	if s.Project.Sink.Container == nil {
+		return ""
+	}
+	return s.Project.Sink.Container.Rejects
+}
+
+// hasTable tells whether a projection writes the table of that name.
+func (p *KnownPipeline) hasTable(name string) bool {
+	return slices.ContainsFunc(p.Spec.Project.Tables, func(t NamedTable) bool { return t.Name == name })
 }
 
 // place names what a sink of tables writes into, in one form; "" if it is none.

@@ -22,8 +22,8 @@ func (d *Decoder) pipeline(n *yaml.Node, s *PipelineSpec) {
 			read(n, path)
 		}}
 	}
-	ok := d.mapping(n, "spec",
-		field{"source", "it names the container that is copied: {container: productMeta}", func(n *yaml.Node, path string) {
+	fields := []field{
+		{"source", "it names the container that is copied: {container: productMeta}", func(n *yaml.Node, path string) {
 			d.mapping(n, path,
 				field{"container", "the name of the container that is copied is expected", d.text(&s.Source.Container)},
 				field{"where", "", d.where(&s.Source.Where)},
@@ -41,10 +41,11 @@ func (d *Decoder) pipeline(n *yaml.Node, s *PipelineSpec) {
 			s.Project = &Project{}
 			d.project(n, path, s.Project)
 		}),
-		field{"onError", "", oneOfTexts(d, &s.OnError, Park, Halt)},
-	)
-	switch {
-	case ok && len(kinds) == 0:
+		{"onError", "", oneOfTexts(d, &s.OnError, Park, Halt)},
+	}
+	switch ok := d.mapping(n, "spec", fields...); {
+	// A field that is unknown was told of, and is probably the kind that is missing.
+	case ok && len(kinds) == 0 && !mayMean(n, fields, "cascade", "aggregate", "project"):
 		d.findings.Add(d.places.at("spec"), "spec does not say what is copied, and where to; one of cascade, aggregate and project is expected, "+
 			"such as cascade: {into: product, match: {categoryId: id}, set: {categoryName: name}}")
 	case len(kinds) > 1:
@@ -71,6 +72,23 @@ func (d *Decoder) pipeline(n *yaml.Node, s *PipelineSpec) {
 	case s.Project != nil:
 		d.checkProject(s)
 	}
+}
+
+// mayMean tells whether a mapping has a field, none of fields, that may be a misspelt one of
+// names: whatever is not taken for another of fields.
+func mayMean(n *yaml.Node, fields []field, names ...string) bool {
+	all := make([]string, len(fields))
+	for i, f := range fields {
+		all[i] = f.name
+	}
+	n = resolve(n)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		name := resolve(n.Content[i]).Value
+		if hint := Nearest(name, all); !slices.Contains(all, name) && (hint == "" || slices.Contains(names, hint)) {
+			return true
+		}
+	}
+	return false
 }
 
 func (d *Decoder) cascade(n *yaml.Node, path string, c *Cascade) {

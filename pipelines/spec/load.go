@@ -24,7 +24,7 @@ const (
 
 // Load reads files, and of directories the files whose names end in .yaml or
 // .yml, in order of name and without those in folders below. A path of - is
-// standard input. Documents of kind Test are passed over; see LoadTests. The error is
+// standard input. Documents of kind Test are passed over; see testcase.Load. The error is
 // Findings if the files could be read: everything that is wrong with all of them.
 // Nothing is looked up anywhere; see Check.
 func Load(paths ...string) (*Resources, error) {

@@ -15,7 +15,7 @@ const APIVersion = "millrace/v1"
 const (
 	KindContainer = "Container"
 	KindPipeline  = "Pipeline"
-	KindTest      = "Test" // read by LoadTests alone
+	KindTest      = "Test" // read by testcase.Load alone
 )
 
 // DatabaseDefault is the database of a document that names none.
@@ -147,7 +147,7 @@ type Cascade struct {
 type Resources struct {
 	Containers []Container
 	Pipelines  []Pipeline
-	// Tests are there after LoadTests; Load and Decode pass over them.
+	// Tests are there after testcase.Load; Load and Decode pass over them.
 	Tests []Test
 }
 

@@ -9,12 +9,11 @@ import (
 	"github.com/millrace/millrace/pipelines/spec"
 )
 
-// Dir is the folder of a directory of declarations whose files LoadTests reads
-// too.
+// Dir is the folder of a directory of declarations whose files Load reads too.
 const Dir = "tests"
 
-// Load reads files and directories as Load does, documents of kind Test too, and
-// of each directory the folder TestsDir besides. The error is Findings if the files
+// Load reads files and directories as spec.Load does, documents of kind Test too, and
+// of each directory the folder Dir besides. The error is Findings if the files
 // could be read: all that is wrong with them by themselves, and whatever a test names
 // that is not declared.
 func Load(paths ...string) (*spec.Resources, error) {

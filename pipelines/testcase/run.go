@@ -45,7 +45,7 @@ type Config struct {
 // Given items are written, then the pipelines are registered. A step's expectations
 // are looked at when every pipeline of the test has come to rest, so that the outcome
 // does not depend on how fast anything is. What is projected to Parquet files, a
-// bucket or PostgreSQL is written to Parquet files below TesterConfig.Dir; tables in
+// bucket or PostgreSQL is written to Parquet files below Config.Dir; tables in
 // PostgreSQL may refuse values beyond that.
 //
 // Time passes as it does: what expires in a test expires while it runs, or not.
@@ -67,7 +67,7 @@ func New(js jetstream.JetStream, registry *registry.Registry, client *store.Clie
 	return &Tester{js: js, registry: registry, client: client, cfg: cfg}
 }
 
-// Run runs the tests of declared, one after the other, as LoadTests has read them. The
+// Run runs the tests of declared, one after the other, as Load has read them. The
 // error is Findings if the declarations are wrong; a test that fails is no error.
 func (t *Tester) Run(ctx context.Context, declared *spec.Resources) (*Report, error) {
 	if err := declared.Check(spec.Existing{}); err != nil {

@@ -135,7 +135,9 @@ func floatValue(f float64) Value {
 	return Value{typ: Number, data: strconv.AppendFloat(nil, f, 'f', -1, 64)}
 }
 
-// int returns a Number that is an integer of at most 15 digits.
+// int returns a Number whose double is an integer up to 1e15. To the functions, TOP, OFFSET and
+// LIMIT 1.00000000000000001 is 1, as it is to the service, whose numbers are doubles. Functions
+// stand in stored expressions: to refuse it would take another Meaning.
 func (v Value) int() (n int, ok bool) {
 	if v.typ != Number {
 		return 0, false

@@ -132,8 +132,8 @@ func fromDir(dir string) (*shop, error) {
 			return nil, err
 		}
 	}
-	if len(out.metas) == 0 || out.products == 0 {
-		return nil, fmt.Errorf("%s has no categories, tags or products", dir)
+	if len(out.ofType("category")) == 0 || out.products == 0 {
+		return nil, fmt.Errorf("%s has no category or no product; the demo renames categories, and their copies are in products", dir)
 	}
 	return out, nil
 }
@@ -153,10 +153,10 @@ func (s *shop) read(name, container string) (err error) {
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
-		if err == nil {
-			err = rec.Err
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err) // which names the line
 		}
-		if err == nil {
+		if err = rec.Err; err == nil {
 			err = s.add(container, rec.Body)
 		}
 		if err != nil {
