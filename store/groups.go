@@ -10,16 +10,18 @@ import (
 )
 
 // ReadGroups reads accumulators of one aggregate, with all their members, in one physical
-// partition, in one consistent view that waits for what is in flight. The answer ends early,
-// with GroupsResult.Last, where the groups have more than 4 MiB; a group of more than a message
-// takes is refused with ErrTooLarge.
+// partition, in one consistent view that waits for what is in flight. A page ends early,
+// with GroupsResult.Last, where the groups have more than about 4 MiB together. A group of more than a
+// message takes is refused with ErrTooLarge.
 type ReadGroups struct {
 	Pipeline   string
 	Generation uint32
 	// Groups are those asked for, at most 1000; nil reads all, page by page.
 	Groups []string
 	After  string // the last group of the page before
-	Max    int    // groups of a page, default 100, at most 1000
+	// Max is how many groups a page has, default 100, at most 1000. With Groups, 0 means that the
+	// answer has all of them; otherwise it may have only the first.
+	Max int
 }
 
 // GroupsResult is what ReadGroups read.

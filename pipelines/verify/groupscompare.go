@@ -150,7 +150,7 @@ func (c *groupCheck) compareOnly(ctx context.Context, partition feed.Partition) 
 	slices.Sort(groups)
 	for some := range slices.Chunk(groups, c.run.cfg.PageItems) {
 		for round, left := 0, some; len(left) > 0; {
-			view, err := c.readView(ctx, partition, &store.ReadGroups{Groups: left})
+			view, err := c.readView(ctx, partition, &store.ReadGroups{Groups: left, Max: len(left)})
 			if err != nil || c.reason != "" {
 				return err
 			}
@@ -176,15 +176,21 @@ func (c *groupCheck) compareOnly(ctx context.Context, partition feed.Partition) 
 			}
 			// Two kinds are read again: those that judge wants to see differ by the same
 			// once more, and those of which a fold was under way.
-			if again = append(again, unsure...); round == groupRoundsMax {
-				return c.giveUp(view, again)
-			}
-			if left, err = c.restore(view, again); err != nil {
-				return err
-			}
-			if left = append(left, rest...); len(rest) == 0 {
+			if again = append(again, unsure...); len(again) > 0 {
 				round++
 			}
+			if round > groupRoundsMax {
+				if err := c.giveUp(view, again); err != nil {
+					return err
+				}
+				left = rest
+				continue
+			}
+			names, err := c.restore(view, again)
+			if err != nil {
+				return err
+			}
+			left = append(rest, names...) // those that were not read have their turn first
 		}
 		c.at.after = accumulator.Group(some[len(some)-1])
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 	"strconv"
+	"sync"
+	"time"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
@@ -59,17 +61,23 @@ func (s *Server) readItems(x *exchange) error {
 // it from when it is whole.
 func pagesMost(answersMax int) int { return max(answersMax/(2*pageBytesMax), 2) }
 
+// turnMax is how long a page keeps its turn. One that takes longer most likely waits for a partition
+// that has no owner, and holds nothing: it must not keep the feeds of other containers waiting.
+const turnMax = time.Second
+
 // inTurn makes the body of a page of a feed when fewer than pagesMost are being made. To wait is
 // right here, where slots tells clients to come again: a page takes milliseconds, and its client
 // must ask for it in any case.
 func (s *Server) inTurn(x *exchange, read func() ([]byte, error)) ([]byte, error) {
 	select {
 	case s.pages <- struct{}{}:
-		defer func() { <-s.pages }()
-		return read()
 	case <-x.ctx.Done():
 		return nil, context.Cause(x.ctx)
 	}
+	end := sync.OnceFunc(func() { <-s.pages })
+	defer end()
+	defer time.AfterFunc(turnMax, end).Stop()
+	return read()
 }
 
 // feedPage is a page of a read feed while it is filled.

@@ -144,7 +144,9 @@ func (d *decider) sources() (in, pages chan *call) {
 	}
 	// One page a commit: a client's write waits for one page at most. And a fan-out tells by the
 	// LSN of a page whether it was the first of its version (cascade.FanOut).
-	if d.draft.pages == 0 && (len(d.p.queue) == 0 || d.sincePage >= d.p.cfg.PageShare) {
+	// None between a new time to live and its applying: see expireBefore.
+	if d.draft.pages == 0 && (len(d.p.queue) == 0 || d.sincePage >= d.p.cfg.PageShare) &&
+		d.schema.settings.TTL == d.p.state.Load().schema.settings.TTL {
 		pages = d.p.pages
 	}
 	return d.p.queue, pages

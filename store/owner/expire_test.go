@@ -1,6 +1,7 @@
 package owner
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -113,5 +114,28 @@ func TestExpiry_IsForGood(t *testing.T) {
 	s.w.clock.Add(time.Hour.Milliseconds() - 1)
 	if body := s.read(s.key("d"), "young"); body == "" {
 		t.Error("the young item has gone")
+	}
+}
+
+// TestExpiry_WaitsWithANewTimeToLive: while deletes are refused, as on a disk that is nearly full, the
+// time to live stays as it is, and it is told why.
+func TestExpiry_WaitsWithANewTimeToLive(t *testing.T) {
+	w := newWorld(t, store.ContainerSpec{PartitionKey: []string{"/customerId"}, TTL: 60})
+	s := &shop{w.start(t.TempDir()), t}
+	s.do("d", create(`{"id":"old","customerId":"d"}`))
+	why := store.Refuse(store.StatusInsufficientDisk, "the disk is nearly full")
+	s.trouble.Store(why)
+	s.w.clock.Add(time.Minute.Milliseconds())
+	w.info.Spec.TTL = 3600
+	w.info.Revision++
+	if err := s.reconcileSettings(t.Context(), &w.info); !errors.Is(err, store.ErrDiskFull) {
+		t.Errorf("the settings are put in force: %v", err)
+	}
+	s.trouble.Store(nil)
+	if err := s.reconcileSettings(t.Context(), &w.info); err != nil {
+		t.Fatal(err)
+	}
+	if r := s.ask(&store.Request{Count: &store.Scope{}}); r.Err != nil || r.Count != 0 {
+		t.Errorf("%d items are there: %v", r.Count, r.Err)
 	}
 }

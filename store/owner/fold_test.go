@@ -391,10 +391,16 @@ func TestReadGroups_OfManyMembers(t *testing.T) {
 		return &store.ReadGroups{Pipeline: rulePipeline, Generation: 1, After: after}
 	})
 	byName := f.groups(names, func(left []string, after string) *store.ReadGroups {
-		return &store.ReadGroups{Pipeline: rulePipeline, Generation: 1, Groups: left}
+		return &store.ReadGroups{Pipeline: rulePipeline, Generation: 1, Groups: left, Max: len(left)}
 	})
 	if !bytes.Equal(all, byName) {
 		t.Error("read by name, the groups are others")
+	}
+	// An asker of an earlier release, which does not say how many it takes, takes groups for empty that
+	// are not in the answer.
+	whole := f.ask(&store.Request{Groups: &store.ReadGroups{Pipeline: rulePipeline, Generation: 1, Groups: names}})
+	if whole.Err != nil || whole.Groups.Last != "" || !bytes.Equal(whole.Groups.Content, all) {
+		t.Errorf("all groups by name: %v", whole.Err)
 	}
 
 	r := f.ask(&store.Request{States: &store.ReadStates{Pipeline: rulePipeline, Generation: 1, Groups: append(names, "\x08none\x00")}})
@@ -434,7 +440,7 @@ func (f *feeder) groups(names []string, ask func(left []string, after string) *s
 		if r.Err != nil {
 			f.t.Fatal(r.Err)
 		}
-		if n := len(r.Groups.Content); n > 6<<20 {
+		if n := len(r.Groups.Content); n > 5<<20 { // the limit is of what they are reckoned to have
 			f.t.Errorf("an answer has %d bytes", n)
 		}
 		content, err := f.rule.DecodeDelta(r.Groups.Content)

@@ -3,6 +3,7 @@ package owner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -127,16 +128,20 @@ func (p *Partition) putSettings(ctx context.Context, decide func(store.Settings)
 		var lsn feed.LSN
 		var generation uint64
 		first := false // something must be applied before
+		var failed error
 		if !p.onDecider(ctx, func(d *decider) {
 			d.dropLost()
 			if next, changed := decide(d.schema.settings); changed {
-				if first = d.expireBefore(&next); !first {
+				if first, failed = d.expireBefore(&next); !first && failed == nil {
 					d.decideSettings(next)
 				}
 			}
 			settings, lsn, generation = d.schema.settings, d.decided(), d.generation
 		}) {
 			return settings, errStopped
+		}
+		if failed != nil {
+			return settings, failed
 		}
 		if err := p.waitApplied(ctx, lsn, generation); err != nil || !first {
 			return settings, err
@@ -151,17 +156,25 @@ func (p *Partition) putSettings(ctx context.Context, decide func(store.Settings)
 //
 //	ttl 60 s    item of 10:00   category renamed 10:05, the item passed over   ttl 3600 s
 //	            expired 10:01                                                  back, with the old name
-func (d *decider) expireBefore(next *store.Settings) (some bool) {
-	if next.TTL == d.schema.settings.TTL || d.schema.engine.DefaultTTL == nil || d.p.refusing() != nil {
-		return false
+//
+// Until the settings are applied no page is decided (decider.sources), for it would pass over what expires
+// meanwhile. While deletes are refused the settings wait: the error says why.
+func (d *decider) expireBefore(next *store.Settings) (some bool, err error) {
+	if next.TTL == d.schema.settings.TTL || d.schema.engine.DefaultTTL == nil {
+		return false, nil
+	}
+	if refusal := d.p.refusing(); refusal != nil {
+		return false, fmt.Errorf("delete what has expired before the time to live changes: %w", refusal)
 	}
 	d.refresh(true)
 	refs, err := d.expired(d.view())
-	if err != nil || len(refs) == 0 {
-		return false // an engine that cannot be read takes no settings either
+	if err != nil {
+		return false, fmt.Errorf("look for what has expired before the time to live changes: %w", err)
 	}
-	d.expire()
-	return true
+	if len(refs) > 0 {
+		d.expire()
+	}
+	return len(refs) > 0, nil
 }
 
 // decideSettings puts a settings transaction into the draft and decides by it from here.
