@@ -387,7 +387,7 @@ func TestCLI_VerifySaysBehindAndExitsWithOne(t *testing.T) {
 	mustRun(t, server, "apply", "-f", "../configs/webstore")
 	mustRun(t, server, "import", "productMeta", filepath.Join(dir, "productMeta.json"))
 	mustRun(t, server, "import", "product", filepath.Join(dir, "product.ndjson"))
-	mustRun(t, server, "verify")
+	mustRun(t, server, "verify", "--settle", "4m")
 	mustRun(t, server, "pause", "category-names")
 	var names webstore.Names
 	r := webstore.Rename{Number: 1}
@@ -400,7 +400,7 @@ func TestCLI_VerifySaysBehindAndExitsWithOne(t *testing.T) {
 		t.Errorf("verify with a paused pipeline: exit %d\n%s", exit, out)
 	}
 	mustRun(t, server, "resume", "category-names")
-	mustRun(t, server, "verify")
+	mustRun(t, server, "verify", "--settle", "4m")
 }
 
 func TestCLI_WhatIsInUseIsNamed(t *testing.T) {

@@ -39,7 +39,7 @@ type scriptedKV struct {
 	jetstream.KeyValue
 	mu     sync.Mutex
 	refuse func(noted) bool // a record is not written
-	lose   func(noted) bool // it is, and the answer is lost
+	lose   func(noted) bool // it is, and no answer comes until the process ends
 	hits   int
 }
 
@@ -82,6 +82,7 @@ func (s *scriptedKV) Update(ctx context.Context, key string, value []byte, last 
 	}
 	revision, err := s.KeyValue.Update(ctx, key, value, last)
 	if err == nil && s.hit(lose, n) {
+		<-ctx.Done() // it dies here: its next round would go on
 		return 0, errCutOff
 	}
 	return revision, err
@@ -124,6 +125,7 @@ func (c *swapCase) rowsOf(t testing.TB, generation uint32) int {
 
 // eachSink runs a test with each sink that has shadows.
 func eachSink(t *testing.T, run func(*testing.T, *swapCase)) {
+	t.Helper()
 	t.Run("parquet", func(t *testing.T) {
 		t.Parallel()
 		dir := t.TempDir()
@@ -199,6 +201,7 @@ func (c *swapCase) goOn(t testing.TB, read, gone uint32) {
 func TestSwap_ThatWasDoneAndNotNoted(t *testing.T) {
 	t.Parallel()
 	eachSink(t, func(t *testing.T, c *swapCase) {
+		t.Helper()
 		c.begin(t, func(n noted) bool { return n.Generation == 2 && !n.Shadow }, nil)
 		if is, was := c.rowsOf(t, 2), c.rowsOf(t, 1); is != 6 || was != 0 {
 			t.Fatalf("%d rows of the second generation, %d of the first one", is, was)
@@ -226,6 +229,7 @@ func TestSwap_ThatWasDoneAndNotNoted(t *testing.T) {
 func TestSwap_ThatWasNotedAndNotDone(t *testing.T) {
 	t.Parallel()
 	eachSink(t, func(t *testing.T, c *swapCase) {
+		t.Helper()
 		c.begin(t, nil, func(n noted) bool { return n.Generation == 2 && n.Swapping })
 		if is, was := c.rowsOf(t, 2), c.rowsOf(t, 1); is != 6 || was != 6 {
 			t.Fatalf("%d rows of the second generation, %d of the first one", is, was)

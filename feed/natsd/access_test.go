@@ -19,6 +19,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/feed/natsd"
+	"github.com/millrace/millrace/feed/natsd/ports"
 	"github.com/millrace/millrace/feed/natsd/readertest"
 )
 
@@ -34,7 +35,7 @@ func credentials(t *testing.T, dir, name string) natsd.Credentials {
 
 func listening(t *testing.T, dir string) *natsd.Server {
 	t.Helper()
-	return open(t, natsd.Config{Dir: dir, Port: natsd.PortRandom, Monitor: "127.0.0.1:0", SyncInterval: time.Minute, Log: slog.New(slog.DiscardHandler)})
+	return open(t, natsd.Config{Dir: dir, Port: ports.Free(t), Monitor: "127.0.0.1:0", SyncInterval: time.Minute, Log: slog.New(slog.DiscardHandler)})
 }
 
 func TestNATS_WithoutTheSecretIsRefused(t *testing.T) {

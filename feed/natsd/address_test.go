@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/feed/natsd"
+	"github.com/millrace/millrace/feed/natsd/ports"
 )
 
 // A server tells where it listens as long as it does, and one that does not listen leaves alone
@@ -16,7 +17,7 @@ func TestAddress_IsToldWhileTheServerListens(t *testing.T) {
 	for _, host := range []string{"127.0.0.1", "0.0.0.0"} {
 		dir := t.TempDir()
 		credentials := filepath.Join(dir, "credentials")
-		s := open(t, natsd.Config{Dir: dir, Host: host, Port: natsd.PortRandom})
+		s := open(t, natsd.Config{Dir: dir, Host: host, Port: ports.Free(t)})
 		want := strings.Replace(s.ClientURL(), "0.0.0.0", "localhost", 1)
 		check := func() {
 			t.Helper()

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/feed/natsd"
+	"github.com/millrace/millrace/feed/natsd/ports"
 )
 
 // patience bounds what a test waits for that comes for certain.
@@ -51,6 +52,16 @@ func (s *stuck) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
+// await waits until a start has stopped, unless the restart ends without one.
+func (s *stuck) await(t *testing.T, reopened <-chan error) {
+	t.Helper()
+	select {
+	case <-s.reached:
+	case err := <-reopened:
+		t.Fatalf("the restart was over before it began: %v", err)
+	}
+}
+
 // seen is a server that tells when somebody asks for a connection.
 type seen struct {
 	*natsd.Server
@@ -84,8 +95,12 @@ func TestReopen_HoldsNoUserOfAConnection(t *testing.T) {
 	go func() { reopened <- s.Reopen(t.Context()) }()
 	release := sync.OnceFunc(func() { close(log.release) })
 	t.Cleanup(release)
-	<-log.reached
-	<-asked // by the connection, which was cut off
+	log.await(t, reopened)
+	select {
+	case <-asked: // by the connection, which was cut off
+	case <-time.After(patience):
+		t.Fatal("the connection does not try to return")
+	}
 	answered := make(chan error, 1)
 	go func() {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -126,7 +141,7 @@ func TestConn_WaitsForARestart(t *testing.T) {
 	close(log.armed)
 	reopened := make(chan error, 1)
 	go func() { reopened <- s.Reopen(t.Context()) }()
-	<-log.reached
+	log.await(t, reopened)
 	time.AfterFunc(50*time.Millisecond, func() { close(log.release) })
 	nc, err := s.Conn()
 	if err != nil {
@@ -144,7 +159,7 @@ func TestConn_WaitsForARestart(t *testing.T) {
 func TestReopen_AdmitsNobodyBeforeStreamsAreRestored(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	s := open(t, natsd.Config{Dir: dir, Port: natsd.PortRandom, SyncInterval: time.Minute, Log: slog.New(slog.DiscardHandler)})
+	s := open(t, natsd.Config{Dir: dir, Port: ports.Free(t), SyncInterval: time.Minute, Log: slog.New(slog.DiscardHandler)})
 	url, admin := s.ClientURL(), credentials(t, dir, natsd.FileAdmin)
 	connect := func(wait time.Duration) (*nats.Conn, jetstream.JetStream, error) {
 		nc, err := nats.Connect(url, nats.UserInfo(admin.User, admin.Password), nats.Timeout(wait), nats.NoReconnect())

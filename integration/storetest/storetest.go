@@ -133,10 +133,11 @@ func (s *Store) Hub(t testing.TB) *feed.Hub {
 }
 
 // Manager returns a member of a group that shares leases. They last for a minute: no other process
-// waits for them, and on a machine that is slow and busy a renewal may take seconds.
+// waits for them, and on a machine that is slow and busy a renewal may take seconds, as may the end
+// of work.
 func Manager(t testing.TB, js jetstream.JetStream, group string) *leases.Manager {
 	t.Helper()
-	m, err := leases.Open(t.Context(), js, leases.Config{Group: group, TTL: time.Minute, RenewInterval: 2 * time.Second, Log: Quiet()})
+	m, err := leases.Open(t.Context(), js, leases.Config{Group: group, TTL: time.Minute, RenewInterval: 2 * time.Second, DrainTimeout: time.Minute, Log: Quiet()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -79,9 +79,8 @@ func (f *Folder) causeOf(members []member, ref store.ItemRef) *member {
 // Where the target is to be made it need not be of any group, and a retry asks the change which one lacks it.
 // Another group may want the same id, and that one's dead letter is another.
 func (f *Folder) subjectOf(cause *member, ref store.ItemRef) string {
-	subject := ref.String()
 	if cause == nil || !f.a.rule.Spec().Create {
-		return subject
+		return ref.String()
 	}
 	var groups []string
 	for g := range f.causesIn(f.a.cfg.Target.PartitionFor(ref.Key), []member{*cause}) {
@@ -90,8 +89,9 @@ func (f *Folder) subjectOf(cause *member, ref store.ItemRef) string {
 		}
 	}
 	slices.Sort(groups)
+	subject := []byte(ref.String())
 	for _, g := range groups {
-		subject += fmt.Sprintf(" %d %s", len(g), g)
+		subject = fmt.Appendf(subject, " %d %s", len(g), g)
 	}
-	return subject
+	return string(subject)
 }

@@ -45,6 +45,26 @@ func write(t testing.TB, c *store.Container, from, to, round int) {
 	}
 }
 
+// largeBytes is what large writes.
+const largeBytes = 100 << 10
+
+// large writes an item by which alone a snapshot becomes due where its log must grow by largeBytes.
+func large(t testing.TB, c *store.Container, round int) {
+	t.Helper()
+	text := make([]byte, largeBytes/2)
+	_, _ = rand.NewChaCha8([32]byte{byte(round)}).Read(text) // never fails
+	_, err := c.Upsert(t.Context(), fmt.Appendf(nil, `{"id":"large","k":"k0","u":-1,"text":"%x"}`, text))
+	must(t, err)
+}
+
+// atLarge takes a snapshot when large has written, and not for the few small items around it.
+func atLarge(t testing.TB) owner.Config {
+	t.Helper()
+	cfg := eager(t)
+	cfg.Snapshots.LogBytes = largeBytes
+	return cfg
+}
+
 func source(s *storetest.Store) *backup.Source {
 	return &backup.Source{JetStream: s.JS, Client: s.Client, Pipelines: "millrace_pipelines", PipelineKeys: "pipeline.>", Program: "test"}
 }
@@ -157,11 +177,12 @@ func (f *faulty) Put(ctx context.Context, name string, data []byte) error {
 // not listed, and the next one goes on and sends only what is missing.
 func TestCreate_AnEndAtAnyStepCountsForNothing(t *testing.T) {
 	t.Parallel()
-	s := storetest.StartWith(t, eager(t))
+	s := storetest.StartWith(t, atLarge(t))
 	c := s.Container(t, "things", store.ContainerSpec{PartitionKey: []string{"/k"}})
 	write(t, c, 0, 20, 1)
+	large(t, c, 1)
 	snapshotted(t, c)
-	write(t, c, 0, 40, 2)
+	write(t, c, 0, 80, 2)
 	full := create(t, s, snapshot.Directory(t.TempDir())).Sent
 	for fail := 1; ; fail++ {
 		place := &faulty{Store: snapshot.Directory(t.TempDir()), fail: fail}
@@ -262,10 +283,11 @@ func TestCreate_DamagedObjectsAreSentAgain(t *testing.T) {
 // back other bytes than were written. A longer log takes its place, and that is said.
 func TestCreate_ALongerLogTakesThePlaceOfADamagedSnapshot(t *testing.T) {
 	t.Parallel()
-	cfg := eager(t)
+	cfg := atLarge(t)
 	s := storetest.StartWith(t, cfg)
 	c := s.Container(t, "things", store.ContainerSpec{PartitionKey: []string{"/k"}})
 	write(t, c, 0, 20, 1)
+	large(t, c, 1)
 	snapshotted(t, c)
 	for _, name := range objects(t, cfg.Snapshots.Directory) {
 		if !strings.HasSuffix(name, ".json") {
@@ -431,17 +453,18 @@ func TestCreate_ATrimmedLogWithoutASnapshotIsRefused(t *testing.T) {
 // has replaced its snapshot meanwhile. The newest one serves.
 func TestCreate_WhatWasRemovedIsGoneFromTheOwnerToo(t *testing.T) {
 	t.Parallel()
-	cfg := eager(t)
-	cfg.Snapshots.Rest = time.Millisecond
+	cfg := atLarge(t)
 	s := storetest.StartWith(t, cfg)
 	c := s.Container(t, "things", store.ContainerSpec{PartitionKey: []string{"/k"}})
 	write(t, c, 0, 20, 1)
+	large(t, c, 1)
 	snapshotted(t, c)
 	dir := t.TempDir()
 	place := snapshot.Directory(dir)
 	first := create(t, s, place)
 	base := first.Partitions[0].Base
 	write(t, c, 0, 10, 2)
+	large(t, c, 2)
 	poll.Until(t, func() error {
 		newest, err := c.ReadSnapshot(t.Context(), c.Partitions()[0], store.ReadSnapshot{})
 		return errors.Join(err, poll.Unless(newest != nil && newest.ID != base.ID, "the owner has no newer snapshot"))

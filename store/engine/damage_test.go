@@ -328,7 +328,11 @@ func TestASyncBesideOneThatFailedIsNotBelieved(t *testing.T) {
 		return nil
 	})
 	go func() { synced <- db.SyncPartitions() }()
-	<-held
+	select {
+	case <-held:
+	case err := <-synced:
+		t.Fatalf("the sync has come to no file: %v", err)
+	}
 	if err := db.Sync(); err == nil {
 		t.Error("the sync did not fail")
 	}
@@ -362,7 +366,11 @@ func TestASyncThatRenewOvertakes(t *testing.T) {
 		}
 	})
 	go func() { synced <- db.SyncPartitions() }()
-	<-held
+	select {
+	case <-held:
+	case err := <-synced:
+		t.Fatalf("the sync has come to no file: %v", err)
+	}
 	db.Fail(fmt.Errorf("a test: %w", engine.ErrCorrupt))
 	var again *engine.DB
 	var aside string

@@ -408,12 +408,22 @@ func openWithFewFiles(t *testing.T, s string) {
 	_, err := fmt.Sscan(s, &more)
 	must(t, err)
 	_, dir, _ := strings.Cut(s, " ")
-	used, err := os.ReadDir("/proc/self/fd")
+	listed, err := os.Open("/proc/self/fd")
 	must(t, err)
+	own := fmt.Sprint(listed.Fd())
+	used, err := listed.Readdirnames(-1)
+	must(t, err)
+	must(t, listed.Close())
 	var limit unix.Rlimit
 	must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
 	before := limit
-	limit.Cur = uint64(len(used)) + more
+	// The limit is one of numbers: what the process was given may have any.
+	limit.Cur = 0
+	for free := uint64(0); free < more; limit.Cur++ {
+		if n := fmt.Sprint(limit.Cur); n == own || !slices.Contains(used, n) {
+			free++
+		}
+	}
 	must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
 	db, _, err := engine.OpenOrSetAside(dir, small, quiet)
 	must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &before)) // to close it takes some, too

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,6 +22,24 @@ func (p *process) held(t testing.TB) string {
 		t.Fatal(err)
 	}
 	return fmt.Sprint(all)
+}
+
+// shared is a text that one writes while another reads it.
+type shared struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (s *shared) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p)
+}
+
+func (s *shared) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
 }
 
 // TestI2_ADirectoryAtAnotherNATSKeepsWhatItHolds starts a store with the directory and the snapshots of another one, as
@@ -41,7 +60,7 @@ func TestI2_ADirectoryAtAnotherNATSKeepsWhatItHolds(t *testing.T) {
 	p.stop()
 
 	wrong := newCluster(t)
-	said := &strings.Builder{} // read when nobody writes any more
+	said := &shared{}
 	wrong.cfg.Snapshots, wrong.cfg.Logger = snapshots, slog.New(slog.NewTextHandler(said, nil))
 	second := newThings(t, wrong)
 	p = wrong.process("a", dir)
@@ -49,10 +68,13 @@ func TestI2_ADirectoryAtAnotherNATSKeepsWhatItHolds(t *testing.T) {
 	if got := p.held(t); !strings.Contains(got, second.String()) {
 		t.Fatalf("it holds %s", got)
 	}
+	poll.Until(t, func() error { // it looks at one after the other, and at which one first is chance
+		return poll.Unless(strings.Contains(said.String(), "is kept"), "it has not looked at the other one")
+	})
 	if err := wrong.catalog.Delete(t.Context(), "default", "things"); err != nil {
 		t.Fatal(err)
 	}
-	poll.Until(t, func() error { // who drops it has looked at the other one too
+	poll.Until(t, func() error {
 		got := p.held(t)
 		return poll.Unless(!strings.Contains(got, second.String()), "it holds "+got)
 	})
