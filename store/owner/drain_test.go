@@ -176,7 +176,9 @@ func TestI2_AFencedOwnerIsSilentToAWriteWithoutAKey(t *testing.T) {
 	}
 	nc := natstest.Start(t).NC
 	const end = "end"
+	handled := make(chan struct{}, 1)
 	_, err := nc.Subscribe(store.RequestSubject(w.id), func(m *nats.Msg) {
+		defer func() { handled <- struct{}{} }()
 		(&Server{nc: nc}).answer(context.Background(), first.Partition, m, false)
 		if err := m.Respond([]byte(end)); err != nil { // behind the answer
 			t.Error(err)
@@ -193,6 +195,7 @@ func TestI2_AFencedOwnerIsSilentToAWriteWithoutAKey(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		<-handled // the test's end closes the connection under the second answer
 		if (string(m.Data) != end) != answered {
 			t.Errorf("a write with the key %q was answered %q", key, m.Data)
 		}
