@@ -84,8 +84,9 @@ type Config struct {
 	// existing bucket is left as it is. Default 1, at most 5.
 	Replicas int `yaml:"replicas"`
 
-	// TTL is how long a lease outlives its last renewal. Default 7s, at least
-	// 200ms. Members of one group may differ: each lease carries its holder's.
+	// TTL is how long a lease outlives its last renewal. Default 7s, and 30s for a node
+	// whose own NATS server is no member of a cluster, such as millrace up; at least 200ms.
+	// Members of one group may differ: each lease carries its holder's.
 	TTL time.Duration `yaml:"ttl"`
 
 	// RenewInterval is the time from one renewal to the next. Default TTL*2/7,

@@ -307,6 +307,12 @@ func (n *Node) checkLevel(ctx context.Context) error {
 	return err
 }
 
+// aloneTTL is the default of leases.ttl for a node that is alone. Nobody takes its leases when it dies, for NATS
+// dies with it; the next process on its directory has the directory's lock and takes them at once. So all that
+// a short lifetime would do is write, and each renewal is synced: with 7 s the demo's shop at rest took 3.8 % of a
+// processor, with 30 s 3.0 %. Others that connect to it, such as a worker, have lifetimes of their own.
+const aloneTTL = 30 * time.Second
+
 // manager announces the node to a lease group.
 func (n *Node) manager(ctx context.Context, group string) (m *leases.Manager, err error) {
 	cfg := n.cfg.Leases
@@ -315,6 +321,9 @@ func (n *Node) manager(ctx context.Context, group string) (m *leases.Manager, er
 		cfg.Node, cfg.NodeLocked = n.lock.Node(), true
 	}
 	cfg.Host, _ = os.Hostname() // for people; without it they see none
+	if n.alone() {
+		cfg.TTL = cmp.Or(cfg.TTL, aloneTTL)
+	}
 	err = n.await(ctx, "the leases", func(ctx context.Context) (err error) {
 		m, err = leases.Open(ctx, n.js, cfg)
 		return err
