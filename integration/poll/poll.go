@@ -13,8 +13,8 @@ import (
 const Most = 5 * time.Minute
 
 // Between two questions Until rests three times as long as the first took, so that to ask, such as by
-// starting a command, takes a quarter of a processor at most from what is waited for. With half of
-// one, a dozen tests that wait at once left two processors little time for what they waited for.
+// starting a command, takes a quarter of a processor at most from what is waited for: a dozen tests
+// wait at the same time.
 const (
 	restOf  = 3
 	restMin = 10 * time.Millisecond

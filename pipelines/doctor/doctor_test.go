@@ -63,6 +63,21 @@ func newWard(t *testing.T) *ward {
 	return w
 }
 
+// newSoundWard has containers, pipelines and an empty database, and copies and labels of their records, as
+// the stores make them after each change of the catalog.
+func newSoundWard(t *testing.T) *ward {
+	t.Helper()
+	w := newWard(t)
+	if _, err := w.catalog.CreateDatabase(t.Context(), "empty"); err != nil {
+		t.Fatal(err)
+	}
+	w.apply()
+	if _, err := upkeep.NewKeeper(w.js, w.catalog, upkeep.Config{}).Pass(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
 // open opens the catalog and the registry as every process does.
 func (w *ward) open() {
 	w.t.Helper()
@@ -255,15 +270,7 @@ func TestFix_MakesTheBucketsAsTheyWere(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWard(t)
-			if _, err := w.catalog.CreateDatabase(t.Context(), "empty"); err != nil {
-				t.Fatal(err)
-			}
-			w.apply()
-			// As the stores do after each change of the catalog.
-			if _, err := upkeep.NewKeeper(w.js, w.catalog, upkeep.Config{}).Pass(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			w := newSoundWard(t)
 			before := w.state()
 			if r := w.examine(); !r.Well() || slices.ContainsFunc(r.Findings, func(f doctor.Finding) bool { return f.What != "leases" }) {
 				t.Fatalf("of a sound system: %+v", r.Findings)

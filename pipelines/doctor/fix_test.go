@@ -10,7 +10,6 @@ import (
 
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/store"
-	"github.com/millrace/millrace/store/upkeep"
 )
 
 // TestFix_LeavesWhatWasWrittenSinceTheLook: another process may have repaired or made a record
@@ -31,14 +30,7 @@ func TestFix_LeavesWhatWasWrittenSinceTheLook(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWard(t)
-			if _, err := w.catalog.CreateDatabase(t.Context(), "empty"); err != nil {
-				t.Fatal(err)
-			}
-			w.apply()
-			if _, err := upkeep.NewKeeper(w.js, w.catalog, upkeep.Config{}).Pass(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			w := newSoundWard(t)
 			kv := w.bucket(c.bucket)
 			right := []byte(`{"written":"since"}`) // where the fix could tell nothing
 			if entry, err := kv.Get(t.Context(), c.key); err == nil {

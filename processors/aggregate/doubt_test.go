@@ -16,7 +16,6 @@ import (
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/processors/aggregate"
 	"github.com/millrace/millrace/store"
-	"github.com/millrace/millrace/store/accumulator"
 )
 
 // loseRefusals loses the first answer that tells of targets which refused their fields. The
@@ -237,11 +236,7 @@ func TestRetryOfATargetThatCouldNotBeMade(t *testing.T) {
 // another one has the id of its own, and makes that once it is free.
 func TestRetryOfATargetWhoseIDAnotherGroupHas(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
-	spec := byCustomer()
-	spec.Match = append(spec.Match, accumulator.Pair{Target: "day", Source: "day"})
-	s.cfg.Pipeline, s.cfg.Spec = "by-customer-and-day", spec
-	s.want(s.cfg, false, true)
+	s := newShopByDay(t)
 	k := s.start(s.cfg)
 	s.order("o1", "c", 1, 10) // makes the customer, of day 1
 	s.Quiet(k)

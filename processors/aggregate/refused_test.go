@@ -10,7 +10,6 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/processors"
-	"github.com/millrace/millrace/store/accumulator"
 )
 
 // together returns ids of orders that lie in one partition of the source.
@@ -68,11 +67,7 @@ func TestATargetThatRefusesAgainHasOneDeadLetter(t *testing.T) {
 // own, for a retry makes the target of the group whose change it holds.
 func TestI6_GroupsThatWantOneTargetHaveDeadLettersOfTheirOwn(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
-	spec := byCustomer()
-	spec.Match = append(spec.Match, accumulator.Pair{Target: "day", Source: "day"})
-	s.cfg.Pipeline, s.cfg.Spec = "by-customer-and-day", spec
-	s.want(s.cfg, false, true)
+	s := newShopByDay(t)
 	k := s.start(s.cfg)
 	ids := s.together(3)
 	want := make([]string, 0, 2)

@@ -59,6 +59,18 @@ func newShop(t *testing.T, tune ...func(*owner.Config)) *shop {
 	return s
 }
 
+// newShopByDay is newShop with a group for each customer and day. Their targets want the customer's id, which one
+// of them gets.
+func newShopByDay(t *testing.T) *shop {
+	t.Helper()
+	s := newShop(t)
+	spec := byCustomer()
+	spec.Match = append(spec.Match, accumulator.Pair{Target: "day", Source: "day"})
+	s.cfg.Pipeline, s.cfg.Spec = "by-customer-and-day", spec
+	s.want(s.cfg, false, true)
+	return s
+}
+
 // newLocal has orders beside their customer, in two partitions.
 func newLocal(t *testing.T, tune ...func(*owner.Config)) *shop {
 	t.Helper()

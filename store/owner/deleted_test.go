@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -22,24 +21,6 @@ func (p *process) held(t testing.TB) string {
 		t.Fatal(err)
 	}
 	return fmt.Sprint(all)
-}
-
-// shared is a text that one writes while another reads it.
-type shared struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (s *shared) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.Write(p)
-}
-
-func (s *shared) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.String()
 }
 
 // TestI2_ADirectoryAtAnotherNATSKeepsWhatItHolds starts a store with the directory and the snapshots of another one, as
@@ -60,7 +41,7 @@ func TestI2_ADirectoryAtAnotherNATSKeepsWhatItHolds(t *testing.T) {
 	p.stop()
 
 	wrong := newCluster(t)
-	said := &shared{}
+	said := &owner.Journal{}
 	wrong.cfg.Snapshots, wrong.cfg.Logger = snapshots, slog.New(slog.NewTextHandler(said, nil))
 	second := newThings(t, wrong)
 	p = wrong.process("a", dir)

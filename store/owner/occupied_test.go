@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -66,7 +65,7 @@ func TestAConditionTooLargeIsRefused(t *testing.T) {
 func TestWhatHoldsTheDeciderIsTold(t *testing.T) {
 	w := newWorld(t, byA)
 	n := w.open(t.TempDir())
-	var log journal
+	var log Journal
 	n.Partition.log = slog.New(slog.NewTextHandler(&log, nil))
 	n.begin()
 	s := &Server{open: map[feed.Partition]*serving{w.id: {p: n.Partition}}}
@@ -92,24 +91,6 @@ func TestWhatHoldsTheDeciderIsTold(t *testing.T) {
 	if held := s.Held(); held != nil || !strings.Contains(log.String(), "the partition decides writes again") {
 		t.Errorf("%+v is held still: %s", held, log.String())
 	}
-}
-
-// journal keeps what is logged.
-type journal struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (j *journal) Write(line []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(line)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.String()
 }
 
 // heavyQuery reads one item for more than a minute.
