@@ -77,6 +77,9 @@
 // one of them, package mapguard keeps the process alive and counts it; Sound and Sync compare
 // the count, so that the DB is damaged then like by a block that differs, or by a failed sync.
 //
+// A small DB to which nothing was written for some seconds merges its tables into one level, once: at rest it
+// takes what its keys take, and a memtable, whatever was overwritten before.
+//
 // The package reads no clock: what expires when is computed from the times that
 // commits carry.
 //

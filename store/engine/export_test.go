@@ -35,6 +35,9 @@ func SetVersion(db *DB, version byte) error {
 // meanwhile.
 func Flatten(db *DB) error { return db.b.Flatten(2) }
 
+// Rest does what db does when nothing was written for a while.
+func Rest(db *DB) { db.flatten() }
+
 // BuilderPool returns where Badger keeps the buffers of tables.
 func BuilderPool(db *DB) *z.AllocatorPool { return builderPool(db.b) }
 

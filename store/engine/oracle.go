@@ -79,6 +79,13 @@ func (o *oracle) end(w *writer) {
 	o.doneLocked()
 }
 
+// forget has Badger learn now which old versions nobody needs.
+func (o *oracle) forget() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.discard(o.lowestLocked())
+}
+
 // read returns the timestamp at which a new snapshot of w's keys reads. Call
 // release after it.
 func (o *oracle) read(w *writer) (uint64, error) {
