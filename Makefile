@@ -22,7 +22,7 @@ version := $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 compiler := $(shell command -v gcc || command -v clang || command -v cc)
 race     := $(if $(compiler),-race,)
 
-.PHONY: help demo build test test-binary test-packages test-sim test-rounds test-duckdb test-s3 test-sdk test-browser check lint fuzz vuln bench soak chaos kills model random sim upgrade release deploys
+.PHONY: help demo build test test-binary test-packages test-sim test-rounds test-duckdb test-s3 test-sdk test-browser check lint fuzz vuln bench soak chaos kills model random sim spark upgrade release deploys
 
 ## help: list the targets
 help:
@@ -135,6 +135,11 @@ sim:
 ## soak: an hour of writes at 2,000/s under the WebStore's pipelines; memory stays flat (SOAK=10m for less)
 soak:
 	$(GO) test ./integration -count=1 -timeout 0 -v -run 'Soak' -args -soak=$(or $(SOAK),1h)
+
+## spark: the tables of projections are read by Spark with Delta Lake, from PyPI and Maven (some 450 MB; Java 17 or newer)
+spark:
+	@dir=$$(mktemp -d) && trap "rm -rf $$dir" EXIT && python3 -m venv $$dir && $$dir/bin/pip install -q pyspark==4.0.1 && \
+	DELTA_SPARK=$$dir/bin/python $(GO) test ./integration/delta -count=1 -timeout 60m -v -run '^TestDelta_'
 
 ## upgrade: go from the previous release to this one and back on one directory
 upgrade:

@@ -31,7 +31,17 @@ func python(t *testing.T) string {
 	return name
 }
 
-// bench is a sink in a directory, and delta-rs beside it.
+// reader returns the program that answers questions for tables: with delta-rs, or, if DELTA_SPARK names an
+// interpreter that has pyspark, with Spark.
+func reader(t *testing.T) []string {
+	t.Helper()
+	if name := os.Getenv("DELTA_SPARK"); name != "" {
+		return []string{name, "testdata/spark.py"}
+	}
+	return []string{python(t), "testdata/read.py"}
+}
+
+// bench is a sink in a directory, and another implementation of Delta Lake beside it.
 type bench struct {
 	tables.Tables
 
@@ -43,9 +53,9 @@ type bench struct {
 
 func newBench(t *testing.T, schema *project.Schema, cfg parquetsink.Config) *bench {
 	t.Helper()
-	interpreter := python(t)
+	program := reader(t)
 	b := &bench{Tables: tables.New(t, schema, cfg), mu: &sync.Mutex{}}
-	cmd := exec.Command(interpreter, "testdata/read.py")
+	cmd := exec.Command(program[0], program[1:]...)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	b.Must(err)
@@ -61,7 +71,7 @@ func newBench(t *testing.T, schema *project.Schema, cfg parquetsink.Config) *ben
 	return b
 }
 
-// answer is what delta-rs says of a table.
+// answer is what the reader says of a table.
 type answer struct {
 	Version int64
 	Columns []string
@@ -82,7 +92,7 @@ func (b *bench) read(table, version string, condition ...string) answer {
 	_, err := fmt.Fprintln(b.ask, line)
 	b.Must(err)
 	if !b.hears.Scan() {
-		b.Fatalf("delta-rs has ended: %v", b.hears.Err())
+		b.Fatalf("the reader has ended: %v", b.hears.Err())
 	}
 	var a answer
 	b.Must(json.Unmarshal(b.hears.Bytes(), &a))
@@ -113,7 +123,7 @@ func (a *answer) printed() (all []string) {
 	return all
 }
 
-// printed is a row as delta-rs gives it.
+// printed is a row as the reader gives it.
 func printed(r *project.Row) string {
 	var values []any
 	for _, v := range r.Values {

@@ -20,9 +20,9 @@ import (
 	"github.com/millrace/millrace/processors/project/parquetsink"
 )
 
-// TestDeltaRS_ReadsTheCurrentState writes, replaces and drops random rows in small
+// TestDelta_ReadsTheCurrentState writes, replaces and drops random rows in small
 // files, and reads after every few commits; then it reads the versions of before.
-func TestDeltaRS_ReadsTheCurrentState(t *testing.T) {
+func TestDelta_ReadsTheCurrentState(t *testing.T) {
 	b := newBench(t, tables.Shop(1), parquetsink.Config{FileRowsMax: 200})
 	before := map[int64][]string{}
 	b.CommitRandom(60, func(orders map[string]project.Row) {
@@ -41,9 +41,9 @@ func TestDeltaRS_ReadsTheCurrentState(t *testing.T) {
 	b.Same(b.rows("lines"), nil) // a table without rows
 }
 
-// TestDeltaRS_ReadsSeveralSchemas adds columns in place, and then rebuilds the tables with
+// TestDelta_ReadsSeveralSchemas adds columns in place, and then rebuilds the tables with
 // another type of a column.
-func TestDeltaRS_ReadsSeveralSchemas(t *testing.T) {
+func TestDelta_ReadsSeveralSchemas(t *testing.T) {
 	b := newBench(t, tables.Shop(1), parquetsink.Config{})
 	b.Commit(project.Batch{Put: []project.Row{tables.Order("s/1", "a", "Ann", 1), tables.Order("s/2", "b", "Bob", 2)}})
 	grown := tables.Shop(2)
@@ -75,9 +75,9 @@ func TestDeltaRS_ReadsSeveralSchemas(t *testing.T) {
 	b.Same(b.rows("lines"), nil) // it has gone
 }
 
-// TestDeltaRS_ReadsPartitions reads a table that is kept apart by a column, whatever its
+// TestDelta_ReadsPartitions reads a table that is kept apart by a column, whatever its
 // values are.
-func TestDeltaRS_ReadsPartitions(t *testing.T) {
+func TestDelta_ReadsPartitions(t *testing.T) {
 	b := newBench(t, &project.Schema{Pipeline: "analytics", Generation: 1, Tables: []project.TableSchema{
 		{Name: "visits", Key: []int{0}, PartitionBy: 1, Columns: []project.ColumnSchema{tables.Column("id", "int64"), tables.Column("city", "string")}},
 		{Name: "days", Key: []int{0}, PartitionBy: 1, Columns: []project.ColumnSchema{tables.Column("id", "int64"), tables.Column("day", "date")}},
@@ -101,8 +101,8 @@ func TestDeltaRS_ReadsPartitions(t *testing.T) {
 	b.Same(b.rows("days"), want[1])
 }
 
-// TestDeltaRS_ReadsRejects reads what could not be, and what waits for its key.
-func TestDeltaRS_ReadsRejects(t *testing.T) {
+// TestDelta_ReadsRejects reads what could not be, and what waits for its key.
+func TestDelta_ReadsRejects(t *testing.T) {
 	b := newBench(t, tables.Shop(1), parquetsink.Config{})
 	b.Commit(project.Batch{
 		Put:    []project.Row{tables.Order("s/1", "a", "Ann", 1), tables.Order("s/2", "a", "Bob", 2)},
@@ -114,8 +114,8 @@ func TestDeltaRS_ReadsRejects(t *testing.T) {
 	}
 }
 
-// TestDeltaRS_ReadsAllTypes reads the ends of what each type can hold.
-func TestDeltaRS_ReadsAllTypes(t *testing.T) {
+// TestDelta_ReadsAllTypes reads the ends of what each type can hold.
+func TestDelta_ReadsAllTypes(t *testing.T) {
 	number := func(digits string) *big.Int {
 		n, _ := new(big.Int).SetString(digits, 10)
 		return n
@@ -165,9 +165,9 @@ func TestDeltaRS_ReadsAllTypes(t *testing.T) {
 	b.Same(a.printed(), want)
 }
 
-// TestDeltaRS_SeesWholeCommits reads while rows change and files are merged and removed
+// TestDelta_SeesWholeCommits reads while rows change and files are merged and removed
 // all the time: each commit gives all orders one total, and a reader sees no two.
-func TestDeltaRS_SeesWholeCommits(t *testing.T) {
+func TestDelta_SeesWholeCommits(t *testing.T) {
 	b := newBench(t, tables.Shop(1), parquetsink.Config{FileRowsMax: 60, Grace: 20 * time.Second})
 	const orders = 200
 	total := func(n int64) (batch project.Batch) {
@@ -206,9 +206,9 @@ func TestDeltaRS_SeesWholeCommits(t *testing.T) {
 	t.Logf("%d reads of 61 commits", reads)
 }
 
-// TestDeltaRS_CannotWrite lets delta-rs delete rows: the sink refuses to go on, and says
+// TestDelta_CannotWrite lets another program delete rows: the sink refuses to go on, and says
 // who it was.
-func TestDeltaRS_CannotWrite(t *testing.T) {
+func TestDelta_CannotWrite(t *testing.T) {
 	b := newBench(t, tables.Shop(1), parquetsink.Config{})
 	b.Commit(project.Batch{Put: []project.Row{tables.Order("s/1", "a", "Ann", 1), tables.Order("s/2", "b", "Bob", 2)}})
 	if a := b.read("orders", "", "id = 'a'"); a.Error != "" {
@@ -224,9 +224,9 @@ func TestDeltaRS_CannotWrite(t *testing.T) {
 	}
 }
 
-// TestDeltaRS_ReadsAShortenedLog reads a log whose first commits are in a checkpoint only,
+// TestDelta_ReadsAShortenedLog reads a log whose first commits are in a checkpoint only,
 // with the hint to the last checkpoint and without it.
-func TestDeltaRS_ReadsAShortenedLog(t *testing.T) {
+func TestDelta_ReadsAShortenedLog(t *testing.T) {
 	b := newBench(t, tables.Shop(1), parquetsink.Config{FileRowsMax: 50, Grace: time.Nanosecond})
 	state := map[string]string{}
 	for n := range int64(70) {
