@@ -69,10 +69,61 @@ type LogConfig struct {
 }
 
 // CreateLog makes the stream of a partition's log, on file storage. No single commit can be
-// deleted from it, but its beginning can be trimmed (Trim). If the stream is there already
-// and holds the log id, nothing changes. If it holds another log, the error is
-// *MismatchError.
+// deleted from it, but its beginning can be trimmed (Trim). If the log id is there already,
+// in the stream in which it began or in the one to which it has moved, nothing changes. If
+// another log is there, the error is *MismatchError.
 func CreateLog(ctx context.Context, js jetstream.JetStream, p Partition, id LogID, cfg LogConfig) error {
+	// A maker that was late may come when the log has moved. An empty stream of the first name would
+	// hide all that the log holds.
+	if moved, err := hasMoved(ctx, js, p, id); moved || err != nil {
+		return err
+	}
+	_, err := js.CreateStream(ctx, streamConfig(p, id, cfg))
+	if err == nil {
+		return nil
+	}
+	if api, ok := errors.AsType[*jetstream.APIError](err); !ok || api.ErrorCode != codeStreamInUse {
+		return fmt.Errorf("create log of partition %s: %w", p, err)
+	}
+	// JetStream accepts a stream that is there with an equal configuration, and refuses one
+	// that differs, as by labels that were changed since. The log id tells whether it is
+	// this log.
+	l, err := OpenLog(ctx, js, p, cfg)
+	if err != nil {
+		return fmt.Errorf("create log of partition %s: %w", p, err)
+	}
+	if l.id != id {
+		return l.another(id)
+	}
+	return nil
+}
+
+// another is the error where a log is there that is not id.
+func (l *Log) another(id LogID) error {
+	return &MismatchError{Partition: l.p, Stream: l.api.stream(), What: "log " + l.id.String() + " is there, not " + id.String()}
+}
+
+// hasMoved tells whether the log id is in the stream to which a log moves.
+func hasMoved(ctx context.Context, js jetstream.JetStream, p Partition, id LogID) (bool, error) {
+	began := newAPI(js, p)
+	l := &Log{js: js, api: began.pin(movedLocation), p: p}
+	info, err := l.api.info(ctx)
+	if errors.Is(err, ErrNoLog) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("create log of partition %s: %w", p, err)
+	}
+	if l.id, err = info.logID(); err != nil {
+		return false, nil //nolint:nilerr // an unfinished copy: the log is where it began
+	}
+	if l.id != id {
+		return false, l.another(id)
+	}
+	return true, nil
+}
+
+func streamConfig(p Partition, id LogID, cfg LogConfig) jetstream.StreamConfig {
 	stream := jetstream.StreamConfig{
 		Name:        p.Stream(),
 		Description: "Millrace: log of partition " + p.String(),
@@ -101,24 +152,7 @@ func CreateLog(ctx context.Context, js jetstream.JetStream, p Partition, id LogI
 	if cfg.Compression {
 		stream.Compression = jetstream.S2Compression
 	}
-	_, err := js.CreateStream(ctx, stream)
-	if err == nil {
-		return nil
-	}
-	if api, ok := errors.AsType[*jetstream.APIError](err); !ok || api.ErrorCode != codeStreamInUse {
-		return fmt.Errorf("create log of partition %s: %w", p, err)
-	}
-	// JetStream accepts a stream that is there with an equal configuration, and refuses one
-	// that differs, as by labels that were changed since. The log id tells whether it is
-	// this log.
-	l, err := OpenLog(ctx, js, p, cfg)
-	if err != nil {
-		return fmt.Errorf("create log of partition %s: %w", p, err)
-	}
-	if l.id != id {
-		return &MismatchError{Partition: p, Stream: l.api.stream(), What: "log " + l.id.String() + " is there, not " + id.String()}
-	}
-	return nil
+	return stream
 }
 
 // DeleteLog deletes the streams of a partition's log with all that they hold. It

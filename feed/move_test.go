@@ -158,8 +158,18 @@ func TestI4_ALogGoesOnInANewStream(t *testing.T) {
 	if n, err := l.Trim(t.Context(), 30); n != 20 || err != nil {
 		t.Errorf("trimmed %d, %v", n, err)
 	}
+	// Who was to make the log, and comes when it has moved, makes no empty one in its place.
 	if err := feed.CreateLog(t.Context(), b.js, b.p, b.id, feed.LogConfig{}); err != nil {
 		t.Error(err)
+	}
+	if err := feed.CreateLog(t.Context(), b.js, b.p, feed.NewLogID(), feed.LogConfig{}); !isMismatch(err) {
+		t.Errorf("another log is made beside it: %v", err)
+	}
+	if names := b.streams(t); len(names) != 1 || names[0] != b.p.Stream()+"_2" {
+		t.Errorf("made once more: %v", names)
+	}
+	if s, err := b.log(t).Shape(t.Context()); err != nil || s.First != 31 || s.Last != w.last {
+		t.Errorf("made once more: %+v, %v", s, err)
 	}
 	if err := feed.DeleteLog(t.Context(), b.js, b.p); err != nil {
 		t.Fatal(err)

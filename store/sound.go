@@ -3,7 +3,9 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -68,8 +70,9 @@ type Exam struct {
 	Missing, Fresh bool
 	Containers     []ContainerInfo
 	Bad            []BadRecord
-	// Logs are all that are there, Unnamed those of them that no record names.
-	Logs, Unnamed []feed.Partition
+	// Logs are all that are there, Unnamed those of them that no record names, and Left those that are of
+	// no use: somebody who was late, and was killed, has made them for a container that was deleted.
+	Logs, Unnamed, Left []feed.Partition
 	// Streams are the names of those that hold Logs; of one that is moving, the old one's.
 	Streams map[feed.Partition]string
 	// Databases are those whose records are lost.
@@ -167,6 +170,8 @@ func examine(ctx context.Context, js jetstream.JetStream) (*Exam, error) {
 		if e.Unnamed, err = stillThere(ctx, js, e.Unnamed); err != nil {
 			return nil, err
 		}
+		e.Left = leftOf(ctx, js, kv, e.Unnamed, e.Streams)
+		e.Unnamed = slices.DeleteFunc(e.Unnamed, func(p feed.Partition) bool { return slices.Contains(e.Left, p) })
 	}
 	// The copies tell of databases without containers only. What else the catalog says
 	// does not wait for them: their bucket may have no quorum while the catalog has one.
@@ -206,6 +211,89 @@ func stillThere(ctx context.Context, js jetstream.JetStream, logs []feed.Partiti
 	}
 	there := feed.ParseStreams(names)
 	return slices.DeleteFunc(slices.Clone(logs), func(p feed.Partition) bool { return !slices.Contains(there, p) }), nil
+}
+
+const (
+	// leftTimeout bounds the look at what logs without a record are of.
+	leftTimeout = 3 * time.Second
+	// leftMax bounds the containers that are looked at. Where there are more, records are lost.
+	leftMax = 16
+)
+
+// leftOf returns those of some logs, of which no record names any, that are of a container that was deleted:
+//
+//	record     creating ▶ deleting ▶ removed
+//	logs       0 is made ▶ removed
+//	a maker                          was late, makes 1, and is killed
+//
+// A maker that lives removes what it has made; see Catalog.Create. The other maker of a log's stream is an owner
+// whose log goes on in a new one. What cannot be found out is not among them: a log whose record was lost must
+// stay. streams are the names of the streams.
+func leftOf(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, logs []feed.Partition, streams map[feed.Partition]string) (left []feed.Partition) {
+	ctx, cancel := context.WithTimeout(ctx, leftTimeout)
+	defer cancel()
+	deleted := map[feed.ResourceID]bool{}
+	for _, p := range logs {
+		was, asked := deleted[p.Container]
+		if !asked && len(deleted) < leftMax {
+			was = wasDeleted(ctx, js, kv, p.Container, streams[p])
+			deleted[p.Container] = was
+		}
+		if was {
+			left = append(left, p)
+		}
+	}
+	return left
+}
+
+// wasDeleted tells whether the container that a log's stream is labelled with was deleted, and not its record lost: the
+// bucket remembers the last values of a record that was removed.
+func wasDeleted(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, id feed.ResourceID, name string) bool {
+	stream, err := js.Stream(ctx, name)
+	if err != nil {
+		return false
+	}
+	_, info, labelled, err := ReadLabel(stream.CachedInfo())
+	if err != nil || !labelled || info.ID != id {
+		return false
+	}
+	key := catalogKey(info.Database, info.Name)
+	history, err := kv.History(ctx, key)
+	if err != nil || ctx.Err() != nil { // a history that was cut off looks like a shorter one
+		return false
+	}
+	of := func(entry jetstream.KeyValueEntry) bool {
+		is, err := DecodeContainer(entry.Value())
+		return err == nil && is.ID == id
+	}
+	last := -1
+	for i, entry := range history { // others may have had the name since
+		if of(entry) {
+			last = i
+		}
+	}
+	if last < 0 {
+		return false
+	}
+	if is, _ := DecodeContainer(history[last].Value()); is.State != ContainerDeleting {
+		return false
+	}
+	// The history is that of any replica, which may lag behind a record that doctor has entered again.
+	now, err := bucket.Newest(ctx, js, kv, key)
+	return errors.Is(err, jetstream.ErrKeyNotFound) || err == nil && !of(now)
+}
+
+// RemoveLeft removes those of some logs, of which no record names any, that are of a container that was deleted, and returns
+// them. streams are the names of the streams that hold them.
+func (c *Catalog) RemoveLeft(ctx context.Context, streams map[feed.Partition]string) (removed []feed.Partition, err error) {
+	logs := slices.SortedFunc(maps.Keys(streams), func(a, b feed.Partition) int { return strings.Compare(a.String(), b.String()) })
+	for _, p := range leftOf(ctx, c.js, c.kv, logs, streams) {
+		if err := feed.DeleteLog(ctx, c.js, p); err != nil {
+			return removed, err
+		}
+		removed = append(removed, p)
+	}
+	return removed, nil
 }
 
 // DatabaseRecords are the records of databases, of which there are second copies:

@@ -264,6 +264,10 @@ func (p *patient) catalog(r *Report) {
 			r.add(Unnamed, what, fmt.Sprintf("%s; they tell that it is %s/%s", problem, lost.info.Database, lost.info.Name), fixes+" enters it")
 		}
 	}
+	for _, log := range p.exam.Left {
+		r.add(Warning, "log "+log.String(), fmt.Sprintf("stream %s was made for a container while that was deleted, and is of no use", p.exam.Streams[log]),
+			"a store that runs removes it, or "+fixes)
+	}
 }
 
 // lost is a container that the catalog does not name.

@@ -3,11 +3,14 @@ package doctor_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/pipelines/doctor"
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/store"
 )
@@ -67,5 +70,43 @@ func TestFix_LeavesWhatWasWrittenSinceTheLook(t *testing.T) {
 				t.Errorf("it is %s, and somebody has written %s", entry.Value(), right)
 			}
 		})
+	}
+}
+
+// TestFix_RemovesWhatIsLeftOfADeletion: a log that somebody who was late has made for a container that was deleted is told
+// of, is no damage, and is not entered again.
+func TestFix_RemovesWhatIsLeftOfADeletion(t *testing.T) {
+	t.Parallel()
+	w := newSoundWard(t)
+	before := w.state()
+	info, err := w.catalog.Create(t.Context(), "default", "brief", store.ContainerSpec{PartitionKey: []string{"/id"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := feed.Partition{Container: info.ID}
+	_, cfg := w.stream(log.Stream())
+	if err := w.catalog.Delete(t.Context(), "default", "brief"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.js.CreateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	r := w.examine()
+	told := func(f doctor.Finding) bool {
+		return f.Kind == doctor.Warning && f.What == "log "+log.String() && strings.Contains(f.Remedy, "--fix")
+	}
+	if !r.Well() || !slices.ContainsFunc(r.Findings, told) {
+		t.Errorf("%+v", r)
+	}
+	w.open()
+	if r := w.fix(nil); !r.Well() || slices.ContainsFunc(r.Findings, told) {
+		t.Errorf("after --fix: %+v", r)
+	}
+	w.open()
+	if after := w.state(); after != before {
+		t.Errorf("it is\n%s\nand was\n%s", after, before)
+	}
+	if _, err := w.js.Stream(t.Context(), log.Stream()); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		t.Errorf("the log is still there: %v", err)
 	}
 }

@@ -2,6 +2,8 @@
 // whoever made them and however they were configured then: each log carries the
 // record of its container, each stream and bucket has the replicas that the stores
 // are configured to keep, and what stands in one bucket alone has a second copy.
+// Deletions of containers that were cut off are finished, and logs that were made for a
+// container while it was deleted are removed.
 //
 //	catalog ──records──▶ labels of the logs' streams
 //	                     replicas of all streams and buckets ◀── durability
@@ -32,6 +34,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
@@ -166,6 +169,34 @@ func (k *Keeper) finishDeletions(ctx context.Context, records []store.Record) (d
 	return deleted, errors.Join(errs...)
 }
 
+// removeLeft removes the logs of containers that were deleted, which somebody who was late has made since.
+func (k *Keeper) removeLeft(ctx context.Context, all []listed, records []store.Record) error {
+	named := map[feed.ResourceID]bool{}
+	for i := range records {
+		named[records[i].Info.ID] = true
+	}
+	unnamed := map[feed.Partition]string{}
+	for i := range all {
+		p, isLog := feed.ParseStream(all[i].name)
+		if _, also := unnamed[p]; isLog && !named[p.Container] && !also {
+			unnamed[p] = all[i].name
+		}
+	}
+	if len(unnamed) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	removed, err := k.catalog.RemoveLeft(ctx, unnamed)
+	for _, p := range removed {
+		k.cfg.Logger.Info("a log is removed that was made for a container while that was deleted", "partition", p.String())
+	}
+	if err != nil {
+		return fmt.Errorf("remove what is left of a deleted container: %w", err)
+	}
+	return nil
+}
+
 // Pass brings everything to what it is to be and tells what is short of it even
 // so. An error says what could not be done; the rest was.
 func (k *Keeper) Pass(ctx context.Context) (*Report, error) {
@@ -182,8 +213,8 @@ func (k *Keeper) Pass(ctx context.Context) (*Report, error) {
 	step, cancel := context.WithTimeout(ctx, stepTimeout)
 	records, err := k.catalog.Records(step)
 	cancel()
-	if err != nil {
-		errs = append(errs, err)
+	if errs = append(errs, err); err == nil {
+		errs = append(errs, k.removeLeft(ctx, all, records))
 	}
 	deleted, err := k.finishDeletions(ctx, records)
 	errs = append(errs, err)
@@ -191,22 +222,8 @@ func (k *Keeper) Pass(ctx context.Context) (*Report, error) {
 	if err != nil {
 		errs = append(errs, err)
 	}
-	failed := map[string]string{}
-	for i := range all {
-		l := &all[i]
-		n := wish.replicasOf(l.name)
-		texts := labelled[logName(l.name)]
-		// By what the list says, which may be old: update looks again before it writes.
-		if n == 0 || l.err != nil || isCopy(l.info) || !lacks(&l.info.Config, n, texts) {
-			continue
-		}
-		if err := k.updateStream(ctx, l, n, texts); err != nil {
-			failed[l.name] = err.Error()
-			if l.info.Config.Replicas >= n { // a shortage is told by the report
-				errs = append(errs, fmt.Errorf("label stream %s: %w", l.name, err))
-			}
-		}
-	}
+	failed, err := k.updateStreams(ctx, all, &wish, labelled)
+	errs = append(errs, err)
 	for _, source := range k.cfg.Copies {
 		step, cancel := context.WithTimeout(ctx, stepTimeout)
 		err := k.copies.Reconcile(step, source)
@@ -312,6 +329,40 @@ func (l *labels) on(cfg *jetstream.StreamConfig) bool {
 		}
 	}
 	return true
+}
+
+// updateStreams changes the streams that lack something, several at once for the reason of askedMax.
+// It returns why those could not be changed that could not, by name.
+func (k *Keeper) updateStreams(ctx context.Context, all []listed, wish *Wish, labelled map[string]labels) (failed map[string]string, err error) {
+	found := make([]error, len(all))
+	var g errgroup.Group
+	g.SetLimit(askedMax)
+	for i := range all {
+		l := &all[i]
+		n, texts := wish.replicasOf(l.name), labelled[logName(l.name)]
+		// By what the list says, which may be old: update looks again before it writes.
+		if n == 0 || l.err != nil || isCopy(l.info) || !lacks(&l.info.Config, n, texts) {
+			continue
+		}
+		g.Go(func() error {
+			found[i] = k.updateStream(ctx, l, n, texts)
+			return nil
+		})
+	}
+	_ = g.Wait() // each has its own error
+	failed = map[string]string{}
+	var errs []error
+	for i, err := range found {
+		if err == nil {
+			continue
+		}
+		l := &all[i]
+		failed[l.name] = err.Error()
+		if l.info.Config.Replicas >= wish.replicasOf(l.name) { // a shortage is told by the report
+			errs = append(errs, fmt.Errorf("label stream %s: %w", l.name, err))
+		}
+	}
+	return failed, errors.Join(errs...)
 }
 
 // updateStream changes a stream that lacks something, from what it is now and not from

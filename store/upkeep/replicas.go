@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
@@ -31,6 +32,10 @@ const stepTimeout = time.Minute
 // answerTimeout is how long a question about one stream waits. A stream without a leader never
 // answers, and an answer may be lost with a server, while the others are to be looked after.
 const answerTimeout = 10 * time.Second
+
+// askedMax is how many streams are asked, or changed, at once. One after the other, thirty that are
+// silent would use up a pass, and nothing would be done for the others.
+const askedMax = 8
 
 const catalogStream = "KV_" + store.CatalogBucket
 
@@ -210,7 +215,7 @@ type listed struct {
 }
 
 // list returns all streams, ordered by name. In a cluster the list lacks those
-// whose servers do not answer; they are asked for one by one.
+// whose servers do not answer; they are asked for by name.
 func list(ctx context.Context, js jetstream.JetStream) ([]listed, error) {
 	asking, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
@@ -226,21 +231,29 @@ func list(ctx context.Context, js jetstream.JetStream) ([]listed, error) {
 	if err := lister.Err(); err != nil {
 		return nil, fmt.Errorf("list the streams: %w", err)
 	}
-	var all []listed
-	for _, name := range names {
-		l := listed{name: name, info: known[name]}
-		if l.info == nil {
-			asking, cancel := context.WithTimeout(ctx, answerTimeout)
-			stream, err := js.Stream(asking, name)
-			cancel()
-			if errors.Is(err, jetstream.ErrStreamNotFound) {
-				continue // deleted meanwhile
-			}
-			if l.err = err; err == nil {
-				l.info = stream.CachedInfo()
-			}
+	all := make([]listed, len(names))
+	var g errgroup.Group
+	g.SetLimit(askedMax)
+	for i, name := range names {
+		if all[i] = (listed{name: name, info: known[name]}); all[i].info != nil {
+			continue
 		}
-		all = append(all, l)
+		g.Go(func() error {
+			all[i].ask(ctx, js)
+			return nil
+		})
 	}
-	return all, nil
+	_ = g.Wait() // each has its own error
+	deletedMeanwhile := func(l listed) bool { return errors.Is(l.err, jetstream.ErrStreamNotFound) }
+	return slices.DeleteFunc(all, deletedMeanwhile), nil
+}
+
+// ask asks for one stream.
+func (l *listed) ask(ctx context.Context, js jetstream.JetStream) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	stream, err := js.Stream(ctx, l.name)
+	if l.err = err; err == nil {
+		l.info = stream.CachedInfo()
+	}
 }
