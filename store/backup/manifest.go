@@ -55,8 +55,8 @@ type Partition struct {
 	First feed.LSN     `json:"first"`
 	Last  feed.LSN     `json:"last"`
 	Sum   snapshot.Sum `json:"sum"`
-	// Since is the time of the commit at First, Until when the log was seen to end at Last,
-	// both in Unix milliseconds.
+	// Since is the time of the commit at First, Until one that all commits behind Last are later than,
+	// both in Unix milliseconds. Earlier releases wrote when the log was seen to end, for Until.
 	Since int64 `json:"since"`
 	Until int64 `json:"until"`
 }
@@ -96,6 +96,18 @@ func (p *Partition) manifest() (*snapshot.Manifest, error) {
 	return snapshot.Decode(id, p.Base.ID, p.Base.Manifest)
 }
 
+// lastTime is the time of the commit at Last, in Unix milliseconds.
+func (p *Partition) lastTime() (int64, error) {
+	if n := len(p.Segments); n > 0 {
+		return p.Segments[n-1].Until, nil
+	}
+	m, err := p.manifest()
+	if err != nil || m == nil {
+		return 0, err
+	}
+	return m.Time, nil
+}
+
 // Bytes is what the objects of a backup take, those that it shares with others too.
 func (b *Backup) Bytes() (bytes uint64, err error) {
 	for i := range b.Partitions {
@@ -131,13 +143,14 @@ func (b *Backup) Containers() (all []store.ContainerInfo, err error) {
 }
 
 // Span returns the times between which every partition of a backup can be restored. Before
-// a container was made it held nothing, which bounds nothing.
+// a container was made it held nothing, which bounds nothing; one that was made when the backup had
+// begun may not be in it.
 func (b *Backup) Span() (since, until time.Time, err error) {
 	containers, err := b.Containers()
 	if err != nil {
 		return since, until, err
 	}
-	until = b.Ended
+	until = b.Began
 	made := map[feed.ResourceID]time.Time{}
 	for i := range containers {
 		c := &containers[i]
@@ -151,7 +164,7 @@ func (b *Backup) Span() (since, until time.Time, err error) {
 	//	container made at 1, all of its log here     from 1
 	//	container made at 1, base as of 4            from 4
 	//	container made at 6, all of its log here     from 1: at 5 it did not exist
-	//	logs seen to end at 9 and at 8               until 8
+	//	backup begun at 9, logs whole until 12 and 8 until 8
 	for i := range b.Partitions {
 		p := &b.Partitions[i]
 		id, err := p.id()

@@ -144,8 +144,55 @@ func (c *partitionCopy) once(ctx context.Context, former *Partition) (*Partition
 	if err := c.copyLog(ctx, log, p, shape); err != nil {
 		return nil, err
 	}
-	p.Until = shape.Time.UnixMilli()
-	return p, nil
+	return p, c.setUntil(ctx, log, p)
+}
+
+// setUntil sets up to which time a partition is copied whole.
+func (c *partitionCopy) setUntil(ctx context.Context, log *feed.Log, p *Partition) error {
+	last, err := p.lastTime()
+	if err != nil {
+		return err
+	}
+	shape, err := log.Shape(ctx)
+	if err != nil {
+		return err
+	}
+	seen, next := shape.Time.UnixMilli(), int64(0)
+	if shape.Last > p.Last {
+		commit, err := log.Read(ctx, p.Last+1)
+		switch {
+		case err == nil:
+			next = commit.Time
+		case errors.Is(err, feed.ErrNotFound) || feed.Damaged(err):
+			seen = 0 // it is there and cannot tell its time
+		default:
+			return err
+		}
+	}
+	p.Until = wholeUntil(last, next, seen)
+	return nil
+}
+
+// appendMax is how long a commit is taken to be on its way into the log: an append is sent again for
+// as long as its owner holds the lease, whose lifetime is that by default.
+const appendMax = 10 * time.Second
+
+// wholeUntil returns up to which time the copy of a log lacks no commit, in Unix milliseconds. The copy
+// ends with a commit of time last. The log was looked at again afterwards: next is the time of the commit
+// that follows; it is 0 if there was none at seen, by the server's clock, which is 0 if that is not known.
+//
+// A commit carries the time at which its owner began to decide it, and is in the log later. So that the
+// log has no later commit at a moment does not prove that none of an earlier time will come. But times in
+// a log never go back:
+//
+//	copied up to 41 of :07, 42 of :09 follows     until just before :09
+//	copied up to 41 of :07, nothing at :08        until just before :07: one of :07 may be on its way
+//	copied up to 41 of :07, nothing at :30        until :20
+func wholeUntil(last, next, seen int64) int64 {
+	if next > 0 {
+		return next - 1
+	}
+	return max(last-1, seen-appendMax.Milliseconds())
 }
 
 // begins refuses a log that lacks its first commit: what stood there is in no backup that
