@@ -30,8 +30,9 @@ func (p *Projection) RowsOf(key feed.PartitionKey, id string, body []byte) ([]Ro
 	return m.buildItem(key, id, body)
 }
 
-// refusedKeys returns Table, Key and Source of the rows of an item that cannot be. The
-// sink may have such a row if it was made before a column was added that refuses it.
+// refusedKeys returns Table, Key and Source of the rows of an item that cannot be, all of them where
+// they are too large together. The sink may have such a row if it was made before a column was added
+// that refuses it, or makes it larger.
 func (p *Projection) refusedKeys(key feed.PartitionKey, id string, body []byte) []Row {
 	m := rowBuilder{p: p, wantRefused: true}
 	m.buildItem(key, id, body)
@@ -45,6 +46,7 @@ type rowBuilder struct {
 	reuse       bool // many items will come: the slice of rows of one is good until the next
 	passing     bool // and their values, too
 	wantRefused bool // also the keys of refused rows
+	keysAlone   bool // no rows, and these keys of all elements; addKeysOfElements sets it for a while
 
 	// Of the item at hand; buildItem sets them.
 	key         feed.PartitionKey
@@ -61,7 +63,8 @@ type rowBuilder struct {
 	itemValues  []Value        // of the table's last row: columns of the item are alike in all
 	rowsFrom    int            // the table's first in rows
 	rejectsFrom int            // and in rejects
-	rowsBytes   int            // of its rows, of a table of elements
+	rowsBytes   int            // of its rows, of a table of elements; or of their keys
+	keysFrom    int            // with keysAlone, the first of them in refusedKeys
 	seen        map[string]int // keys of the table's rows, when they are many
 
 	// Of the element at hand.
@@ -133,13 +136,28 @@ func (m *rowBuilder) buildTable(t *table) {
 	}
 	m.indexes = m.indexes[:0]
 	if !m.buildArrays(m.body, 0) {
-		reason := fmt.Sprintf("the item has more than %d elements", ItemRowsMax)
-		if m.rowsBytes > ItemRowsBytesMax {
+		reason, large := fmt.Sprintf("the item has more than %d elements", ItemRowsMax), m.rowsBytes > ItemRowsBytesMax
+		if large {
 			reason = fmt.Sprintf("the rows of the item take more than %d MiB; select less of what its elements share", ItemRowsBytesMax>>20)
 		}
 		m.rows = m.rows[:m.rowsFrom]
 		m.rejects = append(m.rejects[:m.rejectsFrom], m.reject("", "", reason))
+		// One with too many elements had too many before any column was added.
+		if large && m.wantRefused {
+			m.addKeysOfElements()
+		}
 	}
+}
+
+// addKeysOfElements keeps the keys of all rows of the table at hand. They are bounded as rows are: where they
+// alone are too many or too large, the sink has none of the rows.
+func (m *rowBuilder) addKeysOfElements() {
+	from := len(m.refusedKeys)
+	m.keysAlone, m.keysFrom, m.rowsBytes, m.indexes = true, from, 0, m.indexes[:0]
+	if !m.buildArrays(m.body, 0) {
+		m.refusedKeys = m.refusedKeys[:from]
+	}
+	m.keysAlone = false
 }
 
 // buildArrays makes the rows of the arrays from level on, in the element parent. It is
@@ -154,8 +172,10 @@ func (m *rowBuilder) buildArrays(parent []byte, level int) bool {
 		return true
 	case document.Array:
 	default:
-		m.rejects = append(m.rejects, m.reject(m.elementPath(), "", fmt.Sprintf("%s is %s, %s, where an array is expected",
-			m.t.each[level].String(), kind, excerpt(string(array)))))
+		if !m.keysAlone {
+			m.rejects = append(m.rejects, m.reject(m.elementPath(), "", fmt.Sprintf("%s is %s, %s, where an array is expected",
+				m.t.each[level].String(), kind, excerpt(string(array)))))
+		}
 		return true
 	}
 	fits := true
@@ -167,7 +187,11 @@ func (m *rowBuilder) buildArrays(parent []byte, level int) bool {
 			return fits
 		}
 		m.buildElement(parent, element)
-		fits = len(m.rows)-m.rowsFrom+len(m.rejects)-m.rejectsFrom <= ItemRowsMax && m.rowsBytes <= ItemRowsBytesMax
+		made := len(m.rows) - m.rowsFrom + len(m.rejects) - m.rejectsFrom
+		if m.keysAlone {
+			made = len(m.refusedKeys) - m.keysFrom
+		}
+		fits = made <= ItemRowsMax && m.rowsBytes <= ItemRowsBytesMax
 		return fits
 	})
 	m.indexes = m.indexes[:level]
@@ -211,6 +235,10 @@ func (m *rowBuilder) elementPath() string {
 
 // buildRow makes a row from the roots, or its reject.
 func (m *rowBuilder) buildRow(element string) {
+	if m.keysAlone {
+		m.addRefusedKey()
+		return
+	}
 	t := m.t
 	values := m.allocValues(len(t.columns))
 	for i := range t.columns {
@@ -342,6 +370,9 @@ func (m *rowBuilder) addRefusedKey() {
 	}
 	r.Values = nil
 	m.refusedKeys = append(m.refusedKeys, r)
+	if m.keysAlone {
+		m.rowsBytes += rowBytes(&Row{Source: r.Source, Values: r.Key})
+	}
 }
 
 // rowJSON returns what the columns came to, before they were converted.

@@ -53,7 +53,15 @@
 // A row that changes has its file written anew, at most Config.FileRowsMax rows and
 // FileBytesMax bytes. Memory is bounded by twice BufferBytesMax for batches that were
 // taken and those under commit, IndexBytesMax for the index, and for each of up to four cores
-// about four times FileBytesMax for files at work. Nothing is spilled. A manifest
+// about four times FileBytesMax for files at work. Nothing is spilled.
+//
+// One thing in memory has no bound of its own: all pending rows of the keys that a commit
+// touches, as JSON, because the one with the smallest source may be next and the reasons of all
+// others name the holder. Their number in TABLE_rejects bounds it. Where thousands wait for one
+// key, the declared key does not tell rows apart; each commit that touches it reads all of them,
+// and writes their files anew where its holder changes.
+//
+// A manifest
 // takes about 200 bytes a file; tables of more than ten thousand files make commits
 // slow. The clocks of processes that write the same tables decide only when a superseded
 // file goes; they should not differ by more than a small part of Grace.

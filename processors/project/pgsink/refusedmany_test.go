@@ -52,3 +52,36 @@ func TestBatchOfRefusedRowsIsWritten(t *testing.T) {
 		t.Errorf("written again: %+v", got)
 	}
 }
+
+// Most of the rows that wait for a key are refused when it is theirs. The reasons of those behind them are written once,
+// when the key has its row, and not with each one that is refused.
+func TestReasonsOfPendingRowsAreWrittenOnce(t *testing.T) {
+	t.Parallel()
+	const refused, waiting = 20, 5
+	dsn := newDatabase(t)
+	s, schema := newSink(t), orders(t, 1)
+	w := open(t, s, schema, 0, 1)
+	holder := order("c/a", "k", "ann", 1)
+	write(t, w, project.Batch{UpTo: at(1), Put: []project.Row{holder}})
+	b := project.Batch{After: at(1), UpTo: at(2)}
+	for i := range refused {
+		b.Put = append(b.Put, order(fmt.Sprintf("c/b%02d", i), "k", "bad", 1))
+	}
+	next := order("c/c", "k", "ann", 2)
+	b.Put = append(b.Put, next)
+	for i := range waiting {
+		b.Put = append(b.Put, order(fmt.Sprintf("c/d%02d", i), "k", "ann", 3))
+	}
+	write(t, w, b)
+	exec(t, dsn, `alter table orders add check (customer <> 'bad');
+		create table updates (source text);
+		create function note() returns trigger language plpgsql as $$ begin insert into updates values (new.source); return new; end $$;
+		create trigger note after update on orders_rejects for each row execute function note()`)
+
+	write(t, w, project.Batch{After: at(2), UpTo: at(3), Drop: []project.Row{gone(holder)}})
+	wantRows(t, s, schema, next)
+	wantQuery(t, dsn, `select kind, count(*), count(distinct reason) from orders_rejects group by kind order by kind`,
+		fmt.Sprintf("(claim,%d,1)", waiting), fmt.Sprintf("(refused,%d,1)", refused))
+	wantQuery(t, dsn, `select distinct reason from orders_rejects where kind = 'claim'`, `("key is held by c/c")`)
+	wantQuery(t, dsn, `select count(*), count(distinct source) from updates`, fmt.Sprintf("(%d,%d)", waiting, waiting))
+}

@@ -31,7 +31,7 @@ type statements struct {
 	// pending returns of each (hash of key) the pending row that is next: id, hash of key,
 	// source, element, row and key. There may be very many more.
 	pending string
-	// updateReasons sets the reasons of the pending rows of (hash of key) to (reason).
+	// updateReasons sets the reasons of the pending rows of (hash of key) to (reason), where they differ.
 	updateReasons string
 	// removeRejects removes rejects by (id) and returns the ids of those that were there.
 	removeRejects string
@@ -75,7 +75,7 @@ func newStatements(target *tableTarget) statements {
 		pending: "select distinct on (key_hash) id, key_hash, source, element, row, key from " + target.rejects +
 			` where key_hash = any($1::bytea[]) order by key_hash, source collate "C"`,
 		updateReasons: "update " + target.rejects + " r set reason = u.reason from " + unnest("bytea[]", "text[]") +
-			" as u(hash, reason) where r.key_hash = u.hash",
+			" as u(hash, reason) where r.key_hash = u.hash and r.reason is distinct from u.reason",
 		removeRejects: "delete from " + target.rejects + " where id = any($1::bytea[]) returning id",
 		writeRejects: "insert into " + target.rejects + " (id, kind, source, element, column_name, reason, key, key_hash, row) select * from " +
 			unnest("bytea[]", "text[]", "text[]", "text[]", "text[]", "text[]", "text[]", "bytea[]", "json[]") +

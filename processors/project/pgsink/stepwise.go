@@ -190,10 +190,18 @@ func (t *transaction) promote(ctx context.Context, target *tableTarget, rows []*
 		t.promoting = outer
 		t.whole--
 	}()
+	if !outer {
+		t.reasons = map[id]string{}
+	}
 	for {
 		free, err := runOne(ctx, t.k, &t.w.args, promotable(target, rows))
-		if err != nil || len(free.rows) == 0 {
+		if err != nil || len(free.rows) == 0 && outer {
 			return err
+		}
+		// When all keys have their rows: each one that is refused would else have the reasons of all that
+		// wait behind it written once more.
+		if len(free.rows) == 0 {
+			return t.updateReasons(ctx, target)
 		}
 		next, err := t.takeNextPending(ctx, target, free.rows)
 		if err != nil {
@@ -231,7 +239,6 @@ func (t *transaction) takeNextPending(ctx context.Context, target *tableTarget, 
 		return nil, err
 	}
 	var rows []*project.Row
-	reasons := map[id]string{} // by hash of key
 	for _, row := range taken.rows {
 		pending := next[id(row[0])]
 		r, err := parsePending(target, pending)
@@ -242,9 +249,9 @@ func (t *transaction) takeNextPending(ctx context.Context, target *tableTarget, 
 			}
 			continue
 		}
-		rows, reasons[id(pending[1])] = append(rows, r), project.HeldBy(r.Source)
+		rows, t.reasons[id(pending[1])] = append(rows, r), project.HeldBy(r.Source)
 	}
-	return rows, t.updateReasons(ctx, target, reasons)
+	return rows, nil
 }
 
 // parsePending reads a pending row from among the rejects.
@@ -268,14 +275,14 @@ func (t *transaction) rejectUnreadable(ctx context.Context, target *tableTarget,
 }
 
 // updateReasons corrects the reasons of pending rows whose keys have a new holder.
-func (t *transaction) updateReasons(ctx context.Context, target *tableTarget, reasons map[id]string) error {
-	if len(reasons) == 0 {
+func (t *transaction) updateReasons(ctx context.Context, target *tableTarget) error {
+	if len(t.reasons) == 0 {
 		return nil
 	}
-	hashes := slices.SortedFunc(maps.Keys(reasons), id.compare)
+	hashes := slices.SortedFunc(maps.Keys(t.reasons), id.compare)
 	_, err := runOne(ctx, t.k, &t.w.args, call{target.sql.updateReasons, func(a *arguments) {
 		a.ids(hashes)
-		a.texts(len(hashes), func(i int) string { return printable(reasons[hashes[i]]) })
+		a.texts(len(hashes), func(i int) string { return printable(t.reasons[hashes[i]]) })
 	}})
 	return err
 }

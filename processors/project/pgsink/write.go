@@ -175,6 +175,7 @@ type transaction struct {
 	parts     []*tablePart
 	present   []presentRejects // of the tables of parts
 	promoting bool             // what is written was a pending row, not one of the batch
+	reasons   map[id]string    // by hash of key: those of rows that wait for a key which was given to another while promoting
 
 	// How far it goes step by step.
 	until   time.Time // when it leaves the rest to another one
