@@ -69,9 +69,10 @@ type reconciler struct {
 	limits   compile.Limits
 
 	// Owned by run, which begins them anew with each lease.
-	idle   firstSeen       // since when things are of no use
-	told   map[string]bool // restored generations that wait for an operator
-	tidied time.Time       // when it last looked for them
+	idle   firstSeen         // since when things are of no use
+	waits  map[string]error  // why restored generations wait for an operator
+	warned map[string]string // why pipelines could not be seen to in the last round, by id
+	tidied time.Time         // when it last looked for what is of no use
 }
 
 func newReconciler(s *Supervisor) *reconciler {
@@ -89,7 +90,7 @@ func newReconciler(s *Supervisor) *reconciler {
 
 // run does its duties until ctx ends.
 func (s *reconciler) run(ctx context.Context, held *leases.Held) error {
-	s.idle, s.told, s.tidied = firstSeen{}, map[string]bool{}, time.Time{}
+	s.idle, s.waits, s.warned, s.tidied = firstSeen{}, map[string]error{}, nil, time.Time{}
 	ticker := time.NewTicker(s.cfg.Interval)
 	defer ticker.Stop()
 	for {
@@ -121,6 +122,7 @@ func (s *reconciler) round(ctx context.Context) {
 	}
 	// One that cannot be read counts as nowhere: its pipeline waits, the others do not.
 	at, _ := registry.CheckpointsOf(held)
+	warned := map[string]string{}
 	for i := range w.Pipelines {
 		rec := &w.Pipelines[i]
 		do := func() error { return s.reconcile(ctx, rec, w.Containers, at) }
@@ -129,10 +131,13 @@ func (s *reconciler) round(ctx context.Context) {
 		} else if older(*rec) {
 			do = func() error { return s.reconcileMeaning(ctx, rec, w.Containers) }
 		}
-		if err := do(); err != nil {
-			s.warn(ctx, "a pipeline could not be seen to", err, slog.String("pipeline", rec.Metadata().String()))
+		err := do()
+		if err != nil {
+			warned[rec.ID] = err.Error()
 		}
+		s.tell(ctx, rec, err)
 	}
+	s.warned = warned
 	if tidy {
 		s.beginAnew(ctx, &w, held, at)
 	}
@@ -149,25 +154,20 @@ func (s *reconciler) round(ctx context.Context) {
 }
 
 // beginRestored lets a pipeline of a backup begin with the containers that were restored. One
-// that an operator has to decide about is said once, and looked at again now and then: each
-// look pins a snapshot, and status tells what is to be done.
+// that an operator has to decide about is looked at again now and then only: each look pins a
+// snapshot, and status tells what is to be done.
 func (s *reconciler) beginRestored(ctx context.Context, rec *registry.Record, again bool) error {
 	key := fmt.Sprintf("%s/%d", rec.ID, rec.Generation)
-	if s.told[key] && !again {
-		return nil
+	if err := s.waits[key]; err != nil && !again {
+		return err
 	}
 	o, err := s.registry.BeginRestored(ctx, rec)
 	if err == nil {
 		s.log.InfoContext(ctx, "a pipeline that was restored begins", slog.String("pipeline", rec.Metadata().String()), slog.Uint64("generation", uint64(o.Generation)))
 	}
-	if !errors.Is(err, registry.ErrExpiredLost) {
-		delete(s.told, key)
-		return err
+	if delete(s.waits, key); errors.Is(err, registry.ErrExpiredLost) {
+		s.waits[key] = err
 	}
-	if s.told[key] {
-		return nil
-	}
-	s.told[key] = true
 	return err
 }
 
@@ -222,6 +222,17 @@ func (s *reconciler) note(ctx context.Context, rec *registry.Record, what string
 		s.log.InfoContext(ctx, what, slog.String("pipeline", rec.Metadata().String()), slog.Uint64("generation", uint64(now.Generation)))
 	}
 	return done && err == nil, err
+}
+
+// tell says once, and not round by round, why a pipeline could not be seen to, and when it is over.
+func (s *reconciler) tell(ctx context.Context, rec *registry.Record, err error) {
+	was, told := s.warned[rec.ID]
+	switch {
+	case err != nil && was != err.Error():
+		s.warn(ctx, "a pipeline could not be seen to; it is tried again", err, slog.String("pipeline", rec.Metadata().String()))
+	case err == nil && told && ctx.Err() == nil:
+		s.log.InfoContext(ctx, "a pipeline is seen to again", slog.String("pipeline", rec.Metadata().String()))
+	}
 }
 
 func (s *reconciler) warn(ctx context.Context, what string, err error, attrs ...any) {

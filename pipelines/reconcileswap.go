@@ -20,6 +20,9 @@ import (
 //	2 swapping, former 1     1, then 2           the sink does it
 //	2                        2
 //
+// Where the sink refuses for good, because it has rows of a later generation that this registry does not
+// know, such as after a restore of an older one, the record says why (swapRefused), and status does.
+//
 // and what is registered in the middle takes over that it is not known:
 //
 //	2 swapping, former 1     1 or 2              3 is registered
@@ -38,11 +41,18 @@ func (s *reconciler) swap(ctx context.Context, rec *registry.Record, b *registry
 	if err != nil || !done {
 		return err
 	}
-	if err := s.putInPlace(ctx, rec, b); err != nil {
+	err = s.putInPlace(ctx, rec, b)
+	if errors.Is(err, project.ErrGivenUp) {
+		// It is asked for again all the same, round by round: a sink may be restored from a backup, too.
+		_, failed := s.note(ctx, rec, "the rows of a new generation will never take the place of the former ones",
+			func(now *registry.Record) { now.SwapRefused = err.Error() })
+		return errors.Join(err, failed)
+	}
+	if err != nil {
 		return err
 	}
 	_, err = s.note(ctx, rec, "the rows of a new generation have taken the place of the former ones", func(now *registry.Record) {
-		now.Shadow, now.Swapping, now.Former = false, false, nil
+		now.Shadow, now.Swapping, now.SwapRefused, now.Former = false, false, "", nil
 		now.InForce = now.Backfills == 0 // else when the backfill is done
 	})
 	return err

@@ -235,15 +235,16 @@ func TestSwap_ThatWasNotedAndNotDone(t *testing.T) {
 			t.Fatalf("%d rows of the second generation, %d of the first one", is, was)
 		}
 		c.apply(t, decode(t, c.declare(t, 3)), registry.ApplyOptions{Backfill: true})
-		c.open(t)
+		c.open(t, 3)
 		c.goOn(t, 1, 2)
 	})
 }
 
-// open opens the sink as the processors of the generation that is registered do.
-func (c *swapCase) open(t testing.TB) {
+// open opens the sink as the processors of a generation do, of what is registered.
+func (c *swapCase) open(t testing.TB, generation uint32) {
 	t.Helper()
 	rec := c.record(t, "order-rows")
+	rec.Generation = generation
 	source := c.container(t, "customer").Info()
 	p, err := compile.Projection(c.client, &rec, &registry.Bound{Source: &source}, compile.Limits{})
 	if err != nil {

@@ -37,7 +37,7 @@ func (r *Record) recordOf(g *Former) *Record {
 	f := *r
 	f.Generation, f.Spec, f.Tables, f.From, f.Walks, f.Heads = g.Generation, g.Spec, g.Tables, g.From, g.Walks, g.Heads
 	f.Backfills, f.BackfillScope = g.Backfills, g.BackfillScope
-	f.Shadow, f.Swapping, f.Former, f.Between = false, false, nil, nil
+	f.Shadow, f.Swapping, f.SwapRefused, f.Former, f.Between = false, false, "", nil, nil
 	return &f
 }
 
@@ -81,11 +81,14 @@ func (r *Record) Seen() []*Record {
 		return []*Record{r}
 	}
 	seen := r.Generations()[1:]
-	if r.Swapping {
+	if r.swapOpen() {
 		seen = append(seen, r)
 	}
 	return seen
 }
+
+// swapOpen tells whether the rows may have taken the place of those before them.
+func (r *Record) swapOpen() bool { return r.Swapping && r.SwapRefused == "" }
 
 // GenerationRecord returns the record of one generation that runs, nil if it does not.
 func (r *Record) GenerationRecord(number uint32) *Record {

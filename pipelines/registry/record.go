@@ -77,6 +77,9 @@ type Record struct {
 	// Swapping says that they may have taken that place: it is noted before the sink is asked to
 	// do so, and goes, with Shadow and Former, when it is noted that it has.
 	Swapping bool `json:"swapping,omitempty"`
+	// SwapRefused is why the sink will never put the rows in that place: it has those of a later
+	// generation. Those of Former are read on, until another generation takes over.
+	SwapRefused string `json:"swapRefused,omitempty"`
 	// Between is a generation after Former that was Swapping when the next one was registered:
 	// readers see the rows of the one or of the other. It is kept up to date too, until the sink
 	// has told which; then it is Former, or is gone.

@@ -167,7 +167,7 @@ func (r *Record) Next(d *spec.Pipeline, b *Bound, what change, opts *ApplyOption
 func (next *Record) succeed(r *Record, opts *ApplyOptions) {
 	next.Published, next.InForce, next.Unverified, next.Rewinds, next.Backfills = false, false, false, 0, 0
 	next.BackfillScope, next.RowsFrom = BackfillScope{}, nil
-	next.Shadow, next.Swapping, next.Former, next.Between = false, false, nil, nil
+	next.Shadow, next.Swapping, next.SwapRefused, next.Former, next.Between = false, false, "", nil, nil
 	project, was := next.Spec.Project, r.Spec.Project
 	//	r                   rows that readers see   the next one is built beside
 	//	in force            r's                     r's
@@ -186,7 +186,7 @@ func (next *Record) succeed(r *Record, opts *ApplyOptions) {
 	case r.Shadow:
 		// An earlier swap that is in doubt stays so, until the reconciler has asked the sink.
 		next.Former, next.Between = r.Former, r.Between
-		if r.Swapping {
+		if r.swapOpen() {
 			next.Between = r.asFormer()
 		}
 	default:

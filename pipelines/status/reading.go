@@ -55,6 +55,11 @@ func (m *Monitor) still(w *watched) time.Duration {
 
 // measure fills in what w's log and lease say.
 func (m *Monitor) measure(ctx context.Context, w *watched) error {
+	if m.cfg.AnswerTimeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, m.cfg.AnswerTimeout)
+		defer cancel()
+	}
 	var data []byte
 	if w.lease != nil {
 		data = w.lease.Checkpoint

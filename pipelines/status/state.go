@@ -101,6 +101,8 @@ type Lag struct {
 	Jobs int `json:"jobs"`
 	// Seconds is the age of the oldest of either; 0 if there is none.
 	Seconds float64 `json:"seconds"`
+	// Unknown says that a log or checkpoint could not be read: there may be more than stands here.
+	Unknown bool `json:"unknown,omitempty"`
 }
 
 // None says that nothing is left to do.

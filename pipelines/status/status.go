@@ -32,6 +32,9 @@ type MonitorConfig struct {
 	// SampleMax bounds the commits of one processor that are read to count the
 	// changes that it lags behind; of more, the rest is estimated. Default 8.
 	SampleMax int
+	// AnswerTimeout bounds the wait for the log of one processor. One that does not answer is told as stuck, for
+	// that reason. Default: as long as the context of the reading, which then fails as a whole.
+	AnswerTimeout time.Duration
 	// Log is the configuration with which logs are opened.
 	Log feed.LogConfig
 }
@@ -246,6 +249,9 @@ func (p *Pipeline) addRecord(rec *registry.Record) {
 		if p.State, p.Reason = Paused, "millrace resume "+rec.Name; cutOff != "" {
 			p.Reason += "; " + cutOff
 		}
+	case rec.SwapRefused != "":
+		p.State, p.Reason = Stuck, "its rows will never take the place of the former ones, which are read on: "+rec.SwapRefused+
+			"; another Millrace writes to its sink, or the registry is older than the sink: apply it with another place, or millrace rewind "+rec.Name+" until its generation is a later one"
 	case rec.Spec.Kind() == spec.CascadeKind || p.Backfill != nil || severity[p.State] >= severity[Switching]:
 	case rec.InForce && rec.Unverified:
 		p.State, p.Reason = Switching, notVerified(p.Verified, rec.Name)
@@ -291,6 +297,7 @@ func (l *Lag) add(other *Lag) {
 	l.Commits += other.Commits
 	l.Changes += other.Changes
 	l.Estimated = l.Estimated || other.Estimated
+	l.Unknown = l.Unknown || other.Unknown
 	l.Jobs += other.Jobs
 	l.Seconds = max(l.Seconds, other.Seconds)
 }

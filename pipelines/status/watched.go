@@ -67,7 +67,7 @@ func (w *watched) status() Processor {
 }
 
 func (w *watched) lag() Lag {
-	l := Lag{Jobs: w.checkpoint.Open()}
+	l := Lag{Jobs: w.checkpoint.Open(), Unknown: w.unread != nil}
 	if l.Jobs == 0 && w.backfilling() {
 		l.Jobs = 1 // which has yet to begin
 	}
