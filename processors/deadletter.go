@@ -1,6 +1,7 @@
 package processors
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -318,6 +319,41 @@ func (d *DeadLetters) Drop(ctx context.Context, pipeline, id string) error {
 		return fmt.Errorf("drop the dead letter %s: %w", id, gone)
 	}
 	return nil
+}
+
+// ErrDeadLetterNewer says that a dead letter tells of something newer than what somebody has seen of it: its target has
+// refused again, or a retry has failed.
+var ErrDeadLetterNewer = errors.New("the dead letter was given up anew since it was read")
+
+// DropSeen is Drop of a dead letter as it was listed or got. One that is newer by now stays: ErrDeadLetterNewer.
+func (d *DeadLetters) DropSeen(ctx context.Context, l *DeadLetter) error {
+	c, key, err := d.containerAndKey(ctx, l.Pipeline)
+	if err != nil {
+		return err
+	}
+	for {
+		item, err := c.Read(ctx, key, l.ID)
+		if err != nil {
+			gone := error(nil)
+			if errors.Is(err, store.ErrNotFound) {
+				gone = d.dropChange(ctx, l.Pipeline, l.ID) // which a crash of an earlier Drop may have left
+			}
+			return cmp.Or(gone, fmt.Errorf("drop the dead letter %s: %w", l.ID, err))
+		}
+		if now := readDeadLetter(l.Pipeline, &item); !now.Time.Equal(l.Time) || now.Position != l.Position {
+			return fmt.Errorf("drop the dead letter %s: %w", l.ID, ErrDeadLetterNewer)
+		}
+		err = c.Delete(ctx, key, l.ID, store.WriteOptions{IfMatch: item.ETag})
+		refusal, ok := errors.AsType[*store.Error](err)
+		switch {
+		case err == nil:
+			return d.dropChange(ctx, l.Pipeline, l.ID)
+		case ok && (refusal.Status == store.StatusPreconditionFailed || refusal.Status == store.StatusNotFound):
+			// It is gone, or newer, or somebody has asked for a retry, which makes it no other one: the next look tells.
+		default:
+			return fmt.Errorf("drop the dead letter %s: %w", l.ID, err)
+		}
+	}
 }
 
 // retryFailed writes that a retry has failed, unless the dead letter is another one by now: while it

@@ -211,7 +211,8 @@ func newDeadLettersDrop(a *app) *cobra.Command {
 and millrace repair sets it right.
 
 With --all it drops each that is there when it begins, however many there are, and shows
-how far it is. If it is interrupted, run it again.`,
+how far it is. If it is interrupted, run it again. One that is tried meanwhile and given
+up for a new reason stays, and is told of.`,
 		"dropped")
 }
 
@@ -234,10 +235,16 @@ func newDeadLettersAct(a *app, act deadletters.Act, short, long, done string) *c
 				if err != nil {
 					return err
 				}
-				if err := deadletters.Open(s.inspected()).Do(ctx, rec, act, l.ID); err != nil {
+				desk := deadletters.Open(s.inspected())
+				if act == deadletters.Drop {
+					err = desk.Drop(ctx, l)
+				} else {
+					err = desk.Retry(ctx, rec, l.ID)
+				}
+				if err != nil {
 					return err
 				}
-				return a.printActed(rec, &acted{rec.Name, act, 1, []string{l.ID}}, done)
+				return a.printActed(rec, &acted{Pipeline: rec.Name, Action: act, Count: 1, Letters: []string{l.ID}}, done)
 			})
 		},
 	}
@@ -250,6 +257,8 @@ type acted struct {
 	Pipeline string          `json:"pipeline"`
 	Action   deadletters.Act `json:"action"`
 	Count    int             `json:"count"`
+	// Newer counts those that were given up anew while the others were dropped, and remain.
+	Newer int `json:"newer,omitempty"`
 	// Letters are their ids; left out where there are more than a list has.
 	Letters []string `json:"letters,omitempty"`
 }
@@ -257,6 +266,9 @@ type acted struct {
 func (a *app) printActed(rec *registry.Record, done *acted, what string) error {
 	if rec.Paused && done.Action == deadletters.Retry {
 		what += " when the pipeline is resumed: millrace resume " + rec.Metadata().Title() // nobody tries them before
+	}
+	if done.Newer > 0 {
+		what += fmt.Sprintf("; %s given up anew meanwhile and remain", format.Plural(done.Newer, "was", "were"))
 	}
 	return a.printText(done, "%s %s\n", format.Plural(done.Count, "dead letter", "dead letters"), what)
 }
@@ -269,7 +281,7 @@ func (a *app) actOnAll(ctx context.Context, s *session, pipeline string, act dea
 	}
 	rec, done := &records[0], acted{Pipeline: records[0].Name, Action: act}
 	bar := newProgress(a.err, string(act)+" of "+rec.Name, "dead letters")
-	_, err = deadletters.Open(s.inspected()).DoAll(ctx, rec, act, func(id string, n, all int) {
+	outcome, err := deadletters.Open(s.inspected()).DoAll(ctx, rec, act, func(id string, n, all int) {
 		done.Count = n
 		// All or none: some of the ids would be taken for all of them.
 		if done.Letters = append(done.Letters, id); n > deadletters.ListMax {
@@ -281,5 +293,6 @@ func (a *app) actOnAll(ctx context.Context, s *session, pipeline string, act dea
 	if err != nil {
 		return fmt.Errorf("%w\nnext: run the same again; what is done stays done", err)
 	}
+	done.Newer = outcome.Newer
 	return a.printActed(rec, &done, what)
 }

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -52,21 +53,26 @@ type Console struct {
 	sampler  *sampler
 	letters  *letterBoard
 	work     *works
-	queries  chan struct{} // one for each query that is answered
 	failures failures
 	pages    map[string]*template.Template
 	handler  http.Handler
 	ended    chan struct{} // closed when Run ends
+
+	queries   chan struct{} // one for each query that is answered on a page
+	downloads chan struct{} // one for each that is answered with a file
 }
 
 // New returns a Console. Nothing is read before Run.
 func New(cfg *Config) *Console {
-	c := &Console{cfg: *cfg, log: cfg.Logger, client: cfg.Inspect.Client, sessions: newSessions(cfg.KeyRole), sampler: newSampler(&cfg.Inspect), ended: make(chan struct{})}
+	c := &Console{cfg: *cfg, log: cfg.Logger, client: cfg.Inspect.Client, sessions: newSessions(cfg.KeyRole), ended: make(chan struct{})}
 	if c.log == nil {
 		c.log = slog.Default()
 	}
-	c.letters, c.work = &letterBoard{turn: make(chan struct{}, 1)}, newWorks(c.log)
-	c.queries = make(chan struct{}, queriesMax)
+	// A page waits for whoever is silent, so not for long.
+	c.cfg.Inspect.AnswerTimeout = cmp.Or(c.cfg.Inspect.AnswerTimeout, answerTimeout)
+	c.sampler = newSampler(inspect.New(&c.cfg.Inspect))
+	c.letters, c.work = newLetterBoard(c.readLetters), newWorks(c.log)
+	c.queries, c.downloads = make(chan struct{}, queriesMax), make(chan struct{}, downloadsMax)
 	c.pages = parsePages()
 	c.handler = c.routes()
 	return c
@@ -77,6 +83,7 @@ func New(cfg *Config) *Console {
 func (c *Console) Run(ctx context.Context) {
 	var group sync.WaitGroup
 	group.Go(func() { c.work.run(ctx) })
+	group.Go(func() { c.letters.run(ctx) })
 	c.sampler.run(store.Background(ctx))
 	close(c.ended)
 	group.Wait()
@@ -202,6 +209,8 @@ var errNoPage = &refusal{http.StatusNotFound, "There is no such page."}
 const (
 	// pageTimeout bounds what a page asks stores for.
 	pageTimeout = 30 * time.Second
+	// answerTimeout bounds the wait for one owner that is asked how its partition is, and for one log.
+	answerTimeout = 2 * time.Second
 	// bodyTimeout bounds the reading of a form of somebody who is signed in, and the answer to it. It is
 	// longer than a page may take, because behind the body the server reads on, to learn whether the
 	// browser has gone, and would take the deadline for that.
@@ -221,7 +230,11 @@ func (c *Console) page(least Role, f pageFunc) http.Handler {
 		if r.Method == http.MethodPost {
 			bound(w, bodyTimeout)
 		}
-		ctx, cancel := context.WithTimeout(r.Context(), pageTimeout)
+		timeout := pageTimeout
+		if savesRows(r) {
+			timeout = downloadTimeout
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), timeout)
 		defer cancel()
 		x := &exchange{w: w, r: r.WithContext(ctx), role: role}
 		err := error(nil)
@@ -257,6 +270,8 @@ func statusOf(err error) int {
 		return http.StatusConflict
 	}
 	switch {
+	case errors.Is(err, store.ErrBadRequest): // such as a query that is wrong, which no store has refused
+		return http.StatusBadRequest
 	case errors.Is(err, store.ErrNotFound):
 		return http.StatusNotFound
 	case errors.Is(err, store.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):

@@ -49,18 +49,6 @@ func FuzzHighlight(f *testing.F) {
 	})
 }
 
-func TestPlot(t *testing.T) {
-	if got := plot([]point{{1, 1}}, "lag"); got != "" {
-		t.Errorf("one point: %s", got)
-	}
-	got := string(plot([]point{{lag: 0}, {lag: 4}, {lag: 2}}, "lag"))
-	for _, want := range []string{"at most 4.0 s, now 2.0 s", `points="238.7,39.0 239.3,1.0 240.0,20.0"`} {
-		if !strings.Contains(got, want) {
-			t.Errorf("%s lacks %s", got, want)
-		}
-	}
-}
-
 func TestWhereSigningInLeads(t *testing.T) {
 	for to, want := range map[string]string{
 		"": "/", "/query?q=1": "/query?q=1", "//evil.example": "/", `/\evil.example`: "/", "https://evil.example": "/", "/\t/evil.example": "/",
@@ -251,7 +239,7 @@ func TestFailuresOfSigningIn(t *testing.T) {
 }
 
 func TestViewersAreBounded(t *testing.T) {
-	s := newSampler(&inspect.Config{})
+	s := newSampler(inspect.New(&inspect.Config{}))
 	for range viewersMax {
 		if err := s.join(); err != nil {
 			t.Fatal(err)
@@ -272,22 +260,22 @@ func TestQueriesAreBounded(t *testing.T) { synctest.Test(t, queriesAreBounded) }
 
 func queriesAreBounded(t *testing.T) {
 	t.Helper()
-	c := &Console{queries: make(chan struct{}, queriesMax)}
+	turns := make(chan struct{}, queriesMax)
 	for range queriesMax {
-		if err := c.awaitQueries(t.Context()); err != nil {
+		if err := awaitTurn(t.Context(), turns, "full"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	gone, stop := context.WithCancel(t.Context())
 	stop()
-	if err := c.awaitQueries(gone); !errors.Is(err, context.Canceled) {
+	if err := awaitTurn(gone, turns, "full"); !errors.Is(err, context.Canceled) {
 		t.Errorf("one whose client has gone: %v", err)
 	}
-	if refused, ok := errors.AsType[*refusal](c.awaitQueries(t.Context())); !ok || refused.status != http.StatusTooManyRequests {
+	if refused, ok := errors.AsType[*refusal](awaitTurn(t.Context(), turns, "full")); !ok || refused.status != http.StatusTooManyRequests {
 		t.Errorf("one more than are allowed: %v", refused)
 	}
-	<-c.queries
-	if err := c.awaitQueries(t.Context()); err != nil {
+	<-turns
+	if err := awaitTurn(t.Context(), turns, "full"); err != nil {
 		t.Errorf("when one has gone: %v", err)
 	}
 }
@@ -356,65 +344,6 @@ func TestWorks(t *testing.T) {
 	})
 }
 
-func TestSampler(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSampler(&inspect.Config{})
-		put := func(err error) {
-			s.put(&sample{Status: &status.Status{Time: time.Now()}}, &around{}, time.Now(), err)
-		}
-		get := func() (*sample, time.Duration) {
-			began := time.Now()
-			got, err := s.newest(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			return got, time.Since(began)
-		}
-		time.AfterFunc(3*time.Second, func() { put(nil) })
-		if _, waited := get(); waited != 3*time.Second {
-			t.Errorf("the first sample came after %s", waited)
-		}
-		if _, waited := get(); waited != 0 {
-			t.Errorf("a fresh sample came after %s", waited)
-		}
-		<-time.After(time.Second)
-		s.change()
-		time.AfterFunc(freshPatience/2, func() { put(nil) })
-		if got, waited := get(); waited != freshPatience/2 || !got.began.After(s.changed) {
-			t.Errorf("after a change: a sample of %s came after %s", got.began, waited)
-		}
-		<-time.After(freshFor)
-		if _, waited := get(); waited != freshPatience {
-			t.Errorf("an old sample was shown after %s", waited)
-		}
-		put(errors.New("away"))
-		if got, _ := get(); got.Failed != "away" {
-			t.Errorf("a failed reading says %q", got.Failed)
-		}
-		put(nil)
-		if got, _ := get(); got.Failed != "" {
-			t.Errorf("a reading after it says %q", got.Failed)
-		}
-		for _, c := range []struct {
-			viewers    int
-			took, rest time.Duration
-		}{
-			{0, 0, sampleIdle}, {1, 0, sampleBusy}, {1, 100 * time.Millisecond, 2 * time.Second}, {1, time.Minute, sampleIdle}, {0, time.Minute, sampleIdle},
-		} {
-			select {
-			case <-s.wake: // get asked for one
-			default:
-			}
-			s.viewers = c.viewers
-			began := time.Now()
-			s.rest(t.Context(), c.took)
-			if rest := time.Since(began); rest != c.rest {
-				t.Errorf("after %s, with %d who look, it rests %s, want %s", c.took, c.viewers, rest, c.rest)
-			}
-		}
-	})
-}
-
 // Rows that are deep are answered in about as many bytes as they have: indented, each of these
 // elements of two bytes would stand behind four hundred spaces.
 func TestWhatIsLargeIsNotIndented(t *testing.T) {
@@ -447,15 +376,6 @@ func TestWhatIsLargeIsCut(t *testing.T) {
 		if got := harmless(cell); got != want {
 			t.Errorf("%q is %q in a file, want %q", cell, got, want)
 		}
-	}
-}
-
-func TestAFileHasNoFormulas(t *testing.T) {
-	p := queryPage{Rows: [][]byte{[]byte(`{"=1+1":"=2+2","a":"b"}`)}}
-	p.table(cellMax)
-	answer := httptest.NewRecorder()
-	if err := p.writeCSV(answer); err != nil || answer.Body.String() != "'=1+1,a\n'=2+2,b\n" {
-		t.Errorf("%v, %s", err, answer.Body)
 	}
 }
 

@@ -60,6 +60,12 @@ type itemRow struct {
 
 func (c *Console) container(x *exchange) error {
 	ctx := x.r.Context()
+	if !wantsJSON(x.r) {
+		// The rest of the page's time is for the items, of which there are some wherever an owner answers.
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, ownersTimeout)
+		defer cancel()
+	}
 	inspector := inspect.New(&c.cfg.Inspect)
 	defer inspector.Close()
 	now, err := inspector.Container(ctx, x.r.PathValue("database"), x.r.PathValue("name"), wantsJSON(x.r))
@@ -80,7 +86,11 @@ func (c *Console) container(x *exchange) error {
 		return err
 	}
 	page := containerPage{Container: now, Declaration: text.String()}
-	if err := c.listItems(x, &page); err != nil {
+	ct, err := c.client.Open(now.ContainerInfo)
+	if err == nil {
+		err = page.listItems(x.r.Context(), ct.Scan, ct.Partitions(), x.r.URL.Query().Get("from"))
+	}
+	if err != nil {
 		page.Unread = err.Error()
 	}
 	return c.show(x, "container", "Container "+now.Name, page, nil)
@@ -93,46 +103,60 @@ type missing struct {
 	From      string // where the list goes on with them
 }
 
-// scanTimeout bounds how long a list waits for one partition: others may have what is looked for.
-const scanTimeout = 5 * time.Second
+const (
+	// ownersTimeout bounds how long a page waits until all owners have said how their partitions are.
+	ownersTimeout = pageTimeout / 2
+	// scanTimeout bounds how long a list waits for one partition: others may have what is looked for.
+	scanTimeout = 5 * time.Second
+	// listTimeout bounds how long it waits for all of them: then it ends, and leads on. With ownersTimeout it is less
+	// than pageTimeout.
+	listTimeout = 12 * time.Second
+)
+
+// scanFunc reads items of a partition.
+type scanFunc func(context.Context, feed.Partition, store.Scan) (*store.ScanResult, error)
 
 // listItems reads a page of items, partition after partition. Where it goes on stands in the
 // page's address: the place of the partition among all, a dot, and the cursor. A partition that does
-// not answer is named, and passed over.
-func (c *Console) listItems(x *exchange, page *containerPage) error {
-	ct, err := c.client.Open(page.ContainerInfo)
+// not answer is named, and passed over; one whose owner has just not said how it is, is not asked at all.
+func (p *containerPage) listItems(ctx context.Context, scan scanFunc, partitions []feed.Partition, from string) error {
+	at, after, err := parseFrom(from)
 	if err != nil {
 		return err
 	}
-	partitions := ct.Partitions()
-	at, after, err := parseFrom(x.r.URL.Query().Get("from"))
-	if err != nil {
-		return err
-	}
-	for ; at < len(partitions) && len(page.Items) < itemsShown; at, after = at+1, nil {
-		ctx, cancel := context.WithTimeout(x.r.Context(), scanTimeout)
-		found, err := ct.Scan(ctx, partitions[at], store.Scan{After: after, ItemsMax: itemsShown - len(page.Items)})
+	listing, stop := context.WithTimeout(ctx, listTimeout)
+	defer stop()
+	for ; at < len(partitions) && len(p.Items) < itemsShown; at, after = at+1, nil {
+		if now := &p.Partitions[at]; now.Status == nil {
+			p.Missing = append(p.Missing, missing{partitions[at].String(), now.Error, fromText(at, after)})
+			continue
+		}
+		one, cancel := context.WithTimeout(listing, scanTimeout)
+		found, err := scan(one, partitions[at], store.Scan{After: after, ItemsMax: itemsShown - len(p.Items)})
 		// Not deferred: the timers of all partitions would stay until the end.
 		cancel()
 		// The browser has gone. Without this every other partition would be asked, and called missing.
-		if x.r.Context().Err() != nil {
-			return x.r.Context().Err()
+		if errors.Is(ctx.Err(), context.Canceled) {
+			return ctx.Err()
+		}
+		if err != nil && listing.Err() != nil {
+			break // what follows was not asked: the next page begins there
 		}
 		if err != nil {
-			page.Missing = append(page.Missing, missing{partitions[at].String(), err.Error(), fromText(at, after)})
+			p.Missing = append(p.Missing, missing{partitions[at].String(), err.Error(), fromText(at, after)})
 			continue
 		}
 		for i := range found.Items {
-			page.Items = append(page.Items, rowOf(&found.Items[i]))
+			p.Items = append(p.Items, rowOf(&found.Items[i]))
 		}
 		// The page is full, or the owner has ended it for its bytes: the next one goes on there.
 		if found.Cursor != nil {
-			page.Next = fromText(at, found.Cursor)
+			p.Next = fromText(at, found.Cursor)
 			return nil
 		}
 	}
 	if at < len(partitions) {
-		page.Next = fromText(at, nil)
+		p.Next = fromText(at, after)
 	}
 	return nil
 }

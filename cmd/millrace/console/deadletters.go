@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/millrace/millrace/cmd/millrace/internal/deadletters"
@@ -24,99 +22,9 @@ const (
 	// each pipeline where all are shown.
 	lettersShown     = 200
 	lettersShownEach = 20
-	// lettersEvery is the least time between two readings of all dead letters.
-	lettersEvery = time.Second
 	// lettersAtOnce are tried again or dropped before the form is answered; more are a piece of work.
 	lettersAtOnce = 200
 )
-
-// letterList are the dead letters of one pipeline.
-type letterList struct {
-	Database, Name string
-	Letters        []deadletters.DeadLetter // the oldest
-	Count          int                      // of the pipeline
-	More           int                      // how many of them come behind Letters
-	Next           string                   // where those begin
-	Unread         string                   // why they could not be read
-}
-
-// letterBoard has the dead letters as they were read last, for all who look. To list them all of
-// them are gone through, and a page that is live asks for them at each sample.
-type letterBoard struct {
-	turn  chan struct{} // who has put something into it reads, and owns what follows
-	lists []letterList
-	at    time.Time
-	took  time.Duration
-
-	old atomic.Bool // somebody has changed something here
-}
-
-// take waits for the turn, which leave gives to the next.
-func (b *letterBoard) take(ctx context.Context) error {
-	select {
-	case b.turn <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (b *letterBoard) leave() { <-b.turn }
-
-// read returns the lists of those pipelines that have dead letters.
-func (b *letterBoard) read(ctx context.Context, c *Console) ([]letterList, error) {
-	if err := b.take(ctx); err != nil {
-		return nil, err
-	}
-	defer b.leave()
-	// As the sampler: a twentieth of the time at most, but never slower than while nobody looks.
-	if age := time.Since(b.at); !b.old.Swap(false) && age < min(max(lettersEvery, 20*b.took), sampleIdle) {
-		return b.lists, nil
-	}
-	began := time.Now()
-	records, err := c.cfg.Inspect.Registry.List(ctx)
-	if err != nil {
-		return nil, err
-	}
-	desk := deadletters.Open(&c.cfg.Inspect)
-	var lists []letterList
-	for i := range records {
-		list := listLetters(ctx, desk, &records[i])
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		if len(list.Letters) > 0 || list.Unread != "" {
-			lists = append(lists, list)
-		}
-	}
-	b.lists, b.at, b.took = lists, time.Now(), time.Since(began)
-	return lists, nil
-}
-
-// listLetters lists the dead letters of one pipeline. An error stands in the place of the list,
-// so a partition that does not answer hides no other pipeline.
-func listLetters(ctx context.Context, desk *deadletters.Desk, rec *registry.Record) letterList {
-	list := letterList{Database: rec.Database, Name: rec.Name}
-	page, err := desk.Page(ctx, rec, "", lettersShown)
-	if err != nil {
-		list.Unread = err.Error()
-		return list
-	}
-	list.take(page)
-	return list
-}
-
-// take takes what was read.
-func (l *letterList) take(page *deadletters.Page) {
-	l.Letters, l.Count, l.More, l.Next = page.Letters, page.Total, page.More, page.After
-}
-
-// show keeps so many.
-func (l *letterList) show(most int) {
-	n := min(len(l.Letters), most)
-	l.More += len(l.Letters) - n
-	l.Letters = slices.Clone(l.Letters[:n]) // the rest is not kept
-}
 
 // lettersPage is the list of dead letters, of one pipeline or of all.
 type lettersPage struct {
@@ -133,7 +41,7 @@ func (c *Console) deadLetters(x *exchange) error {
 		}
 		return c.deadLettersJSON(x, records, "")
 	}
-	lists, err := c.letters.read(x.r.Context(), c)
+	lists, err := c.letters.newest(x.r.Context())
 	if err != nil {
 		return err
 	}
@@ -188,7 +96,7 @@ func (c *Console) deadLettersOf(x *exchange) error {
 	case after != "":
 		return c.deadLettersAfter(x, desk, rec, after)
 	}
-	lists, err := c.letters.read(x.r.Context(), c)
+	lists, err := c.letters.newest(x.r.Context())
 	if err != nil {
 		return err
 	}
@@ -271,11 +179,11 @@ func (c *Console) actOnDeadLetters(x *exchange) error {
 	case !all && act == deadletters.Drop:
 		err = seenStill(desk.DropOneSeen(x.r.Context(), rec, id, form.Get(sureField)))
 	case !all:
-		err = desk.Do(x.r.Context(), rec, act, id)
+		err = desk.Retry(x.r.Context(), rec, id)
 	default:
 		return c.actOnAll(x, desk, rec, act)
 	}
-	c.letters.old.Store(true) // also of an error, which comes after some were done
+	c.letters.change() // also of an error, which comes after some were done
 	if err != nil {
 		return err
 	}
@@ -294,7 +202,7 @@ func (c *Console) lookedAfter(x *exchange, rec *registry.Record, act deadletters
 type lettersActed struct {
 	Database, Name string
 	Act            deadletters.Act
-	Count          int
+	deadletters.Outcome
 }
 
 // LettersActed is the outcome of work on dead letters; nil of other work.
@@ -306,10 +214,9 @@ func (l *lettersActed) Dropped() bool { return l.Act == deadletters.Drop }
 // actOnAll has all dead letters of a pipeline tried again, or those dropped that were shown. Of many
 // it is a piece of work: a request would be cut off.
 func (c *Console) actOnAll(x *exchange, desk *deadletters.Desk, rec *registry.Record, act deadletters.Act) error {
-	do := func(ctx context.Context, tell tellFunc) (any, error) {
-		defer c.letters.old.Store(true) // also of an error, which comes after some were done
-		n, err := desk.DoAll(ctx, rec, act, tellLetters(tell))
-		return &lettersActed{rec.Database, rec.Name, act, n}, err
+	do := func(ctx context.Context, tell tellFunc) (*lettersActed, error) {
+		o, err := desk.DoAll(ctx, rec, act, tellLetters(tell))
+		return &lettersActed{rec.Database, rec.Name, act, o}, err
 	}
 	title := "Retry the dead letters of "
 	if act == deadletters.Drop {
@@ -319,10 +226,9 @@ func (c *Console) actOnAll(x *exchange, desk *deadletters.Desk, rec *registry.Re
 		}
 		seen := deadletters.Seen{Until: until, Digest: x.r.PostForm.Get(sureField)}
 		title = "Drop the dead letters of "
-		do = func(ctx context.Context, tell tellFunc) (any, error) {
-			defer c.letters.old.Store(true)
-			n, err := desk.DropSeen(ctx, rec, seen, tellLetters(tell))
-			return &lettersActed{rec.Database, rec.Name, act, n}, seenStill(err)
+		do = func(ctx context.Context, tell tellFunc) (*lettersActed, error) {
+			o, err := desk.DropSeen(ctx, rec, seen, tellLetters(tell))
+			return &lettersActed{rec.Database, rec.Name, act, o}, seenStill(err)
 		}
 	}
 	first, err := desk.Page(x.r.Context(), rec, "", 1)
@@ -330,10 +236,19 @@ func (c *Console) actOnAll(x *exchange, desk *deadletters.Desk, rec *registry.Re
 		return err
 	}
 	if first.Total > lettersAtOnce {
-		return c.begin(x, title+spec.Metadata{Database: rec.Database, Name: rec.Name}.Title(), do)
+		return c.begin(x, title+spec.Metadata{Database: rec.Database, Name: rec.Name}.Title(), func(ctx context.Context, tell tellFunc) (any, error) {
+			defer c.letters.change() // also of an error, which comes after some were done
+			return do(ctx, tell)
+		})
 	}
-	if _, err := do(x.r.Context(), func(int64, int64, string) {}); err != nil {
+	acted, err := do(x.r.Context(), func(int64, int64, string) {})
+	c.letters.change()
+	if err != nil {
 		return err
+	}
+	if acted.Newer > 0 {
+		return &refusal{http.StatusConflict, fmt.Sprintf("%s dropped. %s given up anew meanwhile and remain; look again.",
+			format.Plural(acted.Count, "dead letter was", "dead letters were"), format.Plural(acted.Newer, "dead letter was", "dead letters were"))}
 	}
 	c.lookedAfter(x, rec, act, "")
 	return nil

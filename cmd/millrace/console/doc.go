@@ -4,9 +4,14 @@
 // # The path of a look
 //
 // One loop, sampler.run, reads where the pipelines stand for all who look: every sampleBusy while
-// somebody does, every sampleIdle while nobody does, for the plots of the last hour. A page is
-// rendered on the server, from the newest sample and from what it asks for itself: records, items,
-// rows. It is whole without JavaScript.
+// somebody does, every sampleIdle while nobody does, for the plots of the last hour. Owners and
+// streams are asked beside it (lookout), and dead letters are read when somebody asks, once for all
+// who do (letterBoard): who is silent, or goes away, holds up nobody else.
+//
+// A page is rendered on the server, from the newest sample and from what it asks for itself: records,
+// items, rows. It is whole without JavaScript. The rows of a query are also a file of any size, which
+// is sent while it is made (Console.download).
+//
 // The one script of the console listens to /events, and when a sample comes it fetches the same
 // page again and puts the parts marked data-live in the place of the old ones. What stands on a
 // page therefore stands in one template. The overview, a pipeline and a container answer o=json

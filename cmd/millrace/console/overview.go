@@ -1,6 +1,8 @@
 package console
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"strings"
 
@@ -117,20 +119,30 @@ func (c *Console) pipeline(x *exchange) error {
 	}
 	page := pipelinePage{Record: &rec, Status: s.pipeline(rec.ID), Declaration: text.String(), Plot: c.sampler.plots(rec.ID)}
 	if page.Status != nil && page.Status.Counts.DeadLetters > 0 {
-		lists, err := c.letters.read(ctx, c)
-		if err != nil {
-			page.Unread = err.Error()
-		}
-		for _, list := range lists {
-			if list.Database == rec.Database && list.Name == rec.Name {
-				list.show(lettersShownEach)
-				page.DeadLetters, page.Unread = &list, list.Unread
-			}
-		}
+		c.addLetters(ctx, &page)
 	}
 	behind := map[string]any{"declaration": doc, "id": rec.ID, "generation": rec.Generation, "created": rec.Created, "changed": rec.Changed, "paused": rec.Paused}
 	if page.Status != nil {
 		behind["status"] = page.Status
 	}
 	return c.show(x, "pipeline", "Pipeline "+rec.Name, page, behind)
+}
+
+// addLetters adds the dead letters of the pipeline to its page, or why they are not there.
+func (c *Console) addLetters(ctx context.Context, page *pipelinePage) {
+	ctx, cancel := context.WithTimeout(ctx, lettersPatience)
+	defer cancel()
+	lists, err := c.letters.newest(ctx)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		page.Unread = "they are still being read"
+	case err != nil:
+		page.Unread = err.Error()
+	}
+	for i := range lists {
+		if list := lists[i]; list.Database == page.Database && list.Name == page.Name {
+			list.show(lettersShownEach)
+			page.DeadLetters, page.Unread = &list, list.Unread
+		}
+	}
 }

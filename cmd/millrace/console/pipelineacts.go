@@ -178,7 +178,7 @@ func (c *Console) compare(ctx context.Context, of spec.Metadata, id string, repa
 	report, err := do(ctx, of)
 	if repair {
 		c.sampler.change()
-		c.letters.old.Store(true)
+		c.letters.change()
 	}
 	if err != nil {
 		return nil, err

@@ -3,7 +3,6 @@ package console
 import (
 	"bytes"
 	"context"
-	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -17,13 +16,11 @@ import (
 )
 
 const (
-	// rowsShown bounds the rows of a query on a page, rowsSaved those of a file.
-	rowsShown = 100
-	rowsSaved = 10_000
-	// answerBytesMax bounds the rows of an answer, whatever their number: they are in memory.
-	answerBytesMax = 16 << 20
-	// queriesMax bounds the answers that are in memory at once, and queryWait how long a query waits
-	// for its turn. Who takes an answer slowly holds it for two minutes at most.
+	// rowsShown bounds the rows of a query on a page, rowsBytesMax their bytes: they are in memory.
+	rowsShown    = 100
+	rowsBytesMax = 16 << 20
+	// queriesMax bounds the pages of rows that are in memory at once, and queryWait how long a query waits
+	// for its turn. Who takes a page slowly holds it for two minutes at most.
 	queriesMax = 8
 	queryWait  = 5 * time.Second
 	// cellMax bounds what a cell of a page shows, in bytes.
@@ -49,7 +46,10 @@ type queryPage struct {
 }
 
 func (c *Console) query(x *exchange) error {
-	all, err := c.client.Catalog().List(x.r.Context())
+	// A file has more time than a page, but not for this.
+	ctx, cancel := context.WithTimeout(x.r.Context(), pageTimeout)
+	defer cancel()
+	all, err := c.client.Catalog().List(ctx)
 	if err != nil {
 		return err
 	}
@@ -59,76 +59,66 @@ func (c *Console) query(x *exchange) error {
 		page.Text = "SELECT TOP 20 * FROM c"
 		return c.show(x, "query", "Query", page, nil)
 	}
-	most, form, explain := rowsShown, q.Get("o"), q.Has("explain")
+	form, explain := q.Get("o"), q.Has("explain")
 	if explain && form == "csv" {
 		return &refusal{http.StatusBadRequest, "How a query is answered has no rows to save as CSV. Ask for it with o=json, or leave explain away."}
 	}
-	if form == "json" || form == "csv" {
-		most = rowsSaved
+	if savesRows(x.r) {
+		return c.download(x, &page, form)
 	}
-	if err := c.awaitQueries(x.r.Context()); err != nil {
+	if err := awaitTurn(x.r.Context(), c.queries, fmt.Sprintf("The console answers %d queries already. Try again in a moment.", queriesMax)); err != nil {
 		return err
 	}
 	// Until the answer is written, for its rows are in memory as long.
 	defer func() { <-c.queries }()
-	if err := c.answer(x, &page, most, explain); err != nil {
+	if err := c.answer(x, &page, explain); err != nil {
 		// A program is to see that it failed; a page shows the query with what is wrong with it.
 		if form != "" {
 			return err
 		}
 		page.Problem = err.Error()
 	}
-	switch {
-	case form == "json" && explain:
+	if form == "json" { // explain, or it would be a file
 		return writeJSON(x.w, page.Explained)
-	case form == "json":
-		rows := make([]json.RawMessage, len(page.Rows))
-		for i := range rows {
-			rows[i] = page.Rows[i]
-		}
-		return writeJSON(x.w, rows)
-	case form == "csv":
-		// No cell is larger than the answer, so none is cut in a file.
-		page.table(answerBytesMax)
-		return page.writeCSV(x.w)
 	}
 	page.table(cellMax)
 	return c.show(x, "query", "Query", page, nil)
 }
 
-// awaitQueries waits for one of the turns to answer a query.
-func (c *Console) awaitQueries(ctx context.Context) error {
+// awaitTurn waits for one of the turns, and refuses with a text if none is free for long. Who has one takes it out again.
+func awaitTurn(ctx context.Context, turns chan struct{}, refused string) error {
 	timer := time.NewTimer(queryWait)
 	defer timer.Stop()
 	select {
-	case c.queries <- struct{}{}:
+	case turns <- struct{}{}:
 		return nil
 	case <-timer.C:
-		return &refusal{http.StatusTooManyRequests, fmt.Sprintf("The console answers %d queries already. Try again in a moment.", queriesMax)}
+		return &refusal{http.StatusTooManyRequests, refused}
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-// answer runs the query of a page, until there are as many rows as are shown at most.
-func (c *Console) answer(x *exchange, page *queryPage, most int, explain bool) error {
-	var info *store.ContainerInfo
+// queried returns the container that the query of a page is about.
+func (c *Console) queried(page *queryPage) (*store.Container, error) {
 	for i := range page.Containers {
 		if one := &page.Containers[i]; one.Database+"/"+one.Name == page.Container {
-			info = one
+			return c.client.Open(*one)
 		}
 	}
-	if info == nil {
-		return &refusal{http.StatusBadRequest, "Choose the container that the query is about."}
-	}
-	ct, err := c.client.Open(*info)
+	return nil, &refusal{http.StatusBadRequest, "Choose the container that the query is about."}
+}
+
+// answer runs the query of a page, until there are as many rows as are shown at most.
+func (c *Console) answer(x *exchange, page *queryPage, explain bool) error {
+	ct, err := c.queried(page)
 	if err != nil {
 		return err
 	}
 	r := store.QueryRequest{Text: page.Text, Explain: explain}
 	read, size := inspect.QueryRead{}, 0
 	for {
-		r.RowsMax = min(store.QueryRowsMax, most-len(page.Rows))
+		r.RowsMax = min(store.QueryRowsMax, rowsShown-len(page.Rows))
 		found, err := ct.Query(x.r.Context(), r)
 		if err != nil {
 			return err
@@ -151,7 +141,7 @@ func (c *Console) answer(x *exchange, page *queryPage, most int, explain bool) e
 			format.Plural(read.Items, "item", "items"), read.Millis)
 		r.Continuation = found.Continuation
 		// Not by the rows of a part: one may be empty although more follow.
-		if page.More = r.Continuation != ""; !page.More || len(page.Rows) >= most || size >= answerBytesMax {
+		if page.More = r.Continuation != ""; !page.More || len(page.Rows) >= rowsShown || size >= rowsBytesMax {
 			return nil
 		}
 	}
@@ -160,36 +150,56 @@ func (c *Console) answer(x *exchange, page *queryPage, most int, explain bool) e
 // columnsMax bounds the columns of a table: rows of many shapes would make one of thousands.
 const columnsMax = 100
 
-// table makes columns of the properties that rows have, in the order in which they come. A row
-// that is no object stands in one column. A cell has at most cellMax bytes.
+// columns are the properties that rows have, in the order in which they come. A row that is no object stands in one column.
+type columns struct {
+	names   []string
+	at      map[string]int
+	leftOut bool // there are more than columnsMax
+}
+
+func newColumns() *columns { return &columns{at: map[string]int{}} }
+
+// add adds the properties of a row.
+func (c *columns) add(row []byte) {
+	for name := range properties(row) {
+		if _, known := c.at[name]; known {
+			continue
+		}
+		if len(c.names) == columnsMax {
+			c.leftOut = true
+			return
+		}
+		c.at[name] = len(c.names)
+		c.names = append(c.names, name)
+	}
+}
+
+// cells are the values of a row in the order of the columns; whole tells whether there is a column for each.
+func (c *columns) cells(row []byte) (cells []string, whole bool) {
+	cells, whole = make([]string, len(c.names)), true
+	for name, value := range properties(row) {
+		if i, known := c.at[name]; known {
+			cells[i] = cellText(value)
+		} else {
+			whole = false
+		}
+	}
+	return cells, whole
+}
+
+// table makes a table of the rows. A cell has at most cellMax bytes.
 func (p *queryPage) table(cellMax int) {
-	at := map[string]int{}
+	heading := newColumns()
 	for _, row := range p.Rows {
-		cells := make([]string, len(p.Columns), max(len(p.Columns), 1))
-		for name, value := range properties(row) {
-			i, known := at[name]
-			if !known {
-				if len(p.Columns) == columnsMax {
-					p.LeftOut = true
-					continue
-				}
-				i = len(p.Columns)
-				at[name] = i
-				p.Columns = append(p.Columns, name)
-			}
-			for len(cells) <= i {
-				cells = append(cells, "")
-			}
-			cells[i] = clip(cellText(value), cellMax)
+		heading.add(row)
+	}
+	p.Columns, p.LeftOut = heading.names, heading.leftOut
+	for _, row := range p.Rows {
+		cells, _ := heading.cells(row)
+		for i := range cells {
+			cells[i] = clip(cells[i], cellMax)
 		}
 		p.Cells = append(p.Cells, cells)
-	}
-	// A later row may have brought columns that the earlier ones lack.
-	for i, cells := range p.Cells {
-		for len(cells) < len(p.Columns) {
-			cells = append(cells, "")
-		}
-		p.Cells[i] = cells
 	}
 }
 
@@ -241,33 +251,4 @@ func harmless(cell string) string {
 		return cell // -1.5
 	}
 	return "'" + cell
-}
-
-func (p *queryPage) writeCSV(w http.ResponseWriter) error {
-	if p.LeftOut {
-		return &refusal{http.StatusBadRequest, fmt.Sprintf("The rows have more than %d properties; name those that are to be columns.", columnsMax)}
-	}
-	for _, cells := range p.Cells {
-		for i := range cells {
-			cells[i] = harmless(cells[i])
-		}
-	}
-	// The names of properties are the application's users' too.
-	heading := make([]string, len(p.Columns))
-	for i, name := range p.Columns {
-		heading[i] = harmless(name)
-	}
-	var out bytes.Buffer
-	file := csv.NewWriter(&out)
-	if err := file.Write(heading); err != nil {
-		return err
-	}
-	if err := file.WriteAll(p.Cells); err != nil {
-		return err
-	}
-	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("Content-Type", "text/csv; charset=utf-8")
-	w.Header().Set("Content-Disposition", `attachment; filename="rows.csv"`)
-	_, _ = out.WriteTo(w) // who asked may have gone
-	return nil
 }

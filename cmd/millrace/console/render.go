@@ -200,6 +200,19 @@ const eventTimeout = 10 * time.Second
 
 var errSignedOut = errors.New("signed out")
 
+// untilEnd returns a context that ends with the console too.
+func (c *Console) untilEnd(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		select {
+		case <-c.ended:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
 // events tells of each sample, as server-sent events, so that pages look again.
 func (c *Console) events(w http.ResponseWriter, r *http.Request) {
 	if c.sessions.roleOf(r) == RoleNone {
@@ -209,15 +222,8 @@ func (c *Console) events(w http.ResponseWriter, r *http.Request) {
 	out := http.NewResponseController(w)
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
-	ctx, cancel := context.WithCancel(r.Context())
+	ctx, cancel := c.untilEnd(r.Context())
 	defer cancel()
-	go func() {
-		select {
-		case <-c.ended:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
 	tell := func() error {
 		if c.sessions.roleOf(r) == RoleNone {
 			return errSignedOut

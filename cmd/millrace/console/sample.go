@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/millrace/millrace/cmd/millrace/internal/inspect"
 	"github.com/millrace/millrace/pipelines/status"
 )
 
@@ -21,11 +20,6 @@ const (
 	// A page shows a sample that is younger than freshFor, or waits freshPatience for a new one.
 	freshFor      = 2 * time.Second
 	freshPatience = time.Second
-	// aroundEvery is the time between two questions to all owners and about all streams.
-	aroundEvery = 5 * time.Second
-	// A plot has historyPoints points, one in historyEvery: together an hour.
-	historyEvery  = 10 * time.Second
-	historyPoints = 360
 )
 
 // sample is where everything stood at one time. It is not changed once it is there.
@@ -46,75 +40,51 @@ func (s *sample) pipeline(id string) *status.Pipeline {
 	return &s.Pipelines[i]
 }
 
-// around is what samples tell of owners and streams. A large store has many of them, so an answer that is some
-// seconds old will do for the next samples too.
-type around struct {
-	storage  *status.Storage
-	problems []string // why storage is not known
-	warnings []string // of streams that lack replicas
-}
-
-// point is one point of the plots of a pipeline.
-type point struct {
-	lag  float64 // seconds
-	rate float64 // copies or rows a second
-}
-
 // sampler reads where everything stands for all who look.
 type sampler struct {
-	cfg       inspect.Config
-	inspector *inspect.Inspector // of run's goroutine
+	// Of run's goroutine.
+	inspector inspector
+	lookout   lookout
 
 	mu      sync.Mutex
 	last    *sample
-	came    chan struct{}      // closed when the next sample is there
-	history map[string][]point // by a pipeline's ID, the newest last
-	plotted time.Time          // when history got its last points
-	changed time.Time          // what was sampled before is old: somebody changed something here
+	came    chan struct{} // closed when the next sample is there
+	history history
+	changed time.Time // what was sampled before is old: somebody changed something here
 	viewers int
 	wake    chan struct{} // somebody wants a sample now
 }
 
-func newSampler(cfg *inspect.Config) *sampler {
+// newSampler returns a sampler, which closes the inspector when it ends.
+func newSampler(inspector inspector) *sampler {
 	return &sampler{
-		cfg: *cfg, came: make(chan struct{}), history: map[string][]point{}, wake: make(chan struct{}, 1),
+		inspector: inspector, lookout: lookout{inspector: inspector}, came: make(chan struct{}), history: newHistory(), wake: make(chan struct{}, 1),
 	}
 }
 
 // run takes samples until ctx ends.
 func (s *sampler) run(ctx context.Context) {
-	s.inspector = inspect.New(&s.cfg)
 	defer s.inspector.Close()
-	var seen around
-	var asked time.Time
+	defer s.lookout.wait()
 	for {
 		// Taken before the reading: a change that comes meanwhile may be in the sample or not, so
 		// newest takes it for old.
 		began := time.Now()
+		s.lookout.begin(ctx, began)
 		next, err := s.read(ctx)
-		if err == nil && began.Sub(asked) >= aroundEvery {
-			asked, seen = began, s.lookAround(ctx)
+		took := time.Since(began) // to wait for others takes nothing from them
+		var seen *around
+		if err == nil {
+			seen = s.lookout.newest(ctx)
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		s.put(next, &seen, began, err)
-		if !s.rest(ctx, time.Since(began)) {
+		s.put(next, seen, began, err)
+		if !s.rest(ctx, took) {
 			return
 		}
 	}
-}
-
-// lookAround asks the owners how logs and engines are, and for the replicas of all streams.
-func (s *sampler) lookAround(ctx context.Context) around {
-	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
-	defer cancel()
-	seen := around{warnings: s.inspector.Replicas(ctx)}
-	var err error
-	if seen.storage, err = s.inspector.Storage(ctx); err != nil {
-		seen.problems = []string{"storage: " + err.Error()}
-	}
-	return seen
 }
 
 // rest waits until the next sample is due, after one that took so long; false if ctx ends. A
@@ -161,6 +131,7 @@ func (s *sampler) put(next *sample, seen *around, began time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
+		s.history.miss(began)
 		next = &sample{Status: &status.Status{Time: began}}
 		if s.last != nil {
 			// A copy, since others hold the one before. It gets the times of this try, so that a page does
@@ -172,31 +143,13 @@ func (s *sampler) put(next *sample, seen *around, began time.Time, err error) {
 	} else {
 		next.Storage = seen.storage
 		next.Problems, next.Warnings = append(next.Problems, seen.problems...), append(next.Warnings, seen.warnings...)
-		s.plot(next)
+		s.history.add(next)
 	}
 	next.began, next.at = began, time.Now()
 	s.last = next
 	close(s.came)
 	// Closing wakes all that wait at once; who comes now waits at the next one.
 	s.came = make(chan struct{})
-}
-
-// plot adds points to the plots, if it is time. Callers hold mu.
-func (s *sampler) plot(next *sample) {
-	if next.Time.Sub(s.plotted) < historyEvery {
-		return
-	}
-	s.plotted = next.Time
-	for id := range s.history {
-		if next.pipeline(id) == nil {
-			delete(s.history, id)
-		}
-	}
-	for i := range next.Pipelines {
-		p := &next.Pipelines[i]
-		points := append(s.history[p.ID], point{p.Lag.Seconds, p.Rate})
-		s.history[p.ID] = points[max(0, len(points)-historyPoints):]
-	}
 }
 
 // newest returns the newest sample, waiting for the first. While nobody looks samples are seldom,
@@ -248,7 +201,7 @@ func (s *sampler) look() {
 func (s *sampler) plots(id string) []point {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.history[id])
+	return slices.Clone(s.history.points[id])
 }
 
 // viewersMax bounds those who listen for samples at a time: each has a connection, and fetches its page

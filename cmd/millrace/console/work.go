@@ -274,7 +274,11 @@ func (c *Console) workJSON(x *exchange, page *workPage) error {
 		})
 	case page.LettersActed() != nil:
 		of := page.LettersActed()
-		return writeJSON(x.w, map[string]any{"pipeline": of.Name, "action": of.Act, "count": of.Count})
+		said := map[string]any{"pipeline": of.Name, "action": of.Act, "count": of.Count}
+		if of.Newer > 0 {
+			said["newer"] = of.Newer
+		}
+		return writeJSON(x.w, said)
 	case page.Applied() != nil:
 		return writeJSON(x.w, map[string]any{"applied": page.Applied().Outcomes})
 	}

@@ -50,6 +50,14 @@ func viewOf(rec *registry.Record, l *processors.DeadLetter) DeadLetter {
 	return DeadLetter{Database: rec.Database, Name: rec.Name, DeadLetter: *l, Position: l.Position.String()}
 }
 
+func views(rec *registry.Record, letters []processors.DeadLetter) []DeadLetter {
+	all := make([]DeadLetter, len(letters))
+	for i := range letters {
+		all[i] = viewOf(rec, &letters[i])
+	}
+	return all
+}
+
 // Page is some of the dead letters of a pipeline, the oldest first.
 type Page struct {
 	Database, Name string
@@ -75,9 +83,7 @@ func (d *Desk) Page(ctx context.Context, rec *registry.Record, after string, lim
 	if err != nil {
 		return nil, err
 	}
-	for i := range read.Letters {
-		page.Letters = append(page.Letters, viewOf(rec, &read.Letters[i]))
-	}
+	page.Letters = views(rec, read.Letters)
 	page.Total, page.More = read.Total, read.More
 	if len(read.Letters) > 0 {
 		page.After = read.Next.String()
@@ -180,51 +186,82 @@ const (
 // TellFunc is told that something was done with a dead letter, the so many-th of all.
 type TellFunc func(id string, done, all int)
 
-// Do does something with one dead letter. One that is gone has been tried again by its worker
-// meanwhile, which is no error.
-func (d *Desk) Do(ctx context.Context, rec *registry.Record, act Act, id string) error {
-	do := d.letters.Retry
-	if act == Drop {
-		do = d.letters.Drop
+// Outcome is what came of an act on many dead letters.
+type Outcome struct {
+	Count int // with how many it was done
+	Newer int // how many were to be dropped and were given up anew since they were read: they remain
+}
+
+// Retry asks for a retry of one dead letter. One that is gone has been tried again by its worker
+// meanwhile, which is no error. Nor is one that was given up anew since somebody has seen it: a retry
+// that fails leaves it, so nothing goes that nobody has seen.
+func (d *Desk) Retry(ctx context.Context, rec *registry.Record, id string) error {
+	return unlessGone(d.letters.Retry(ctx, rec.ID, id))
+}
+
+// Drop drops a dead letter as it was read; one that is gone is no error. If it was tried again since, and given
+// up for a new reason, or its target has refused again, it stays: ErrChanged.
+func (d *Desk) Drop(ctx context.Context, l *DeadLetter) error {
+	err := d.letters.DropSeen(ctx, &l.DeadLetter)
+	if errors.Is(err, processors.ErrDeadLetterNewer) {
+		return ErrChanged
 	}
-	if err := do(ctx, rec.ID, id); err != nil && !errors.Is(err, store.ErrNotFound) {
-		return err
+	return unlessGone(err)
+}
+
+func unlessGone(err error) error {
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
 	}
-	return nil
+	return err
 }
 
 // DoAll does something with all dead letters that a pipeline has now, however many, in the order of
-// their changes, and returns with how many. An error says how many came before it; to do the same
-// again does no harm, and is what is to be done after one.
-func (d *Desk) DoAll(ctx context.Context, rec *registry.Record, act Act, tell TellFunc) (int, error) {
-	done, of := 0, 0
+// their changes. An error says how many came before it; to do the same
+// again does no harm, and is what is to be done after one. What is dropped is what was there when it was read, a
+// page of them at a time.
+func (d *Desk) DoAll(ctx context.Context, rec *registry.Record, act Act, tell TellFunc) (Outcome, error) {
+	var o Outcome
+	of := 0
 	err := d.letters.Walk(ctx, rec.ID, func(page []processors.DeadLetter, all int) error {
 		of = all
+		if act == Drop {
+			return d.dropAll(ctx, views(rec, page), all, &o, tell)
+		}
 		for some := range slices.Chunk(page, store.BatchOpsMax) {
-			if act == Retry {
-				if err := d.letters.RetryMany(ctx, rec.ID, idsOf(some)); err != nil {
-					return err
-				}
+			if err := d.letters.RetryMany(ctx, rec.ID, idsOf(some)); err != nil {
+				return err
 			}
 			for i := range some {
-				if act != Retry {
-					if err := d.Do(ctx, rec, act, some[i].ID); err != nil {
-						return err
-					}
-				}
-				done++
-				tell(some[i].ID, done, max(all, done))
+				o.Count++
+				tell(some[i].ID, o.Count, max(all, o.Count))
 			}
 		}
 		return nil
 	})
 	switch {
 	case noneYet(err):
-		return 0, nil
+		return o, nil
 	case err != nil && of > 1:
-		return done, fmt.Errorf("%s, %d of %d done: %w", act, done, of, err)
+		return o, fmt.Errorf("%s, %d of %d done: %w", act, o.Count, of, err)
 	}
-	return done, err
+	return o, err
+}
+
+// dropAll drops dead letters as they were read, and adds to an outcome what came of it.
+func (d *Desk) dropAll(ctx context.Context, letters []DeadLetter, all int, o *Outcome, tell TellFunc) error {
+	for i := range letters {
+		switch err := d.Drop(ctx, &letters[i]); {
+		case errors.Is(err, ErrChanged):
+			o.Newer++
+		case err != nil:
+			return err
+		default:
+			o.Count++
+			tell(letters[i].ID, o.Count, max(all, o.Count))
+		}
+	}
+	return nil
 }
 
 func idsOf(letters []processors.DeadLetter) []string {
@@ -259,14 +296,15 @@ var ErrChanged = errors.New("others are there than were shown: some were tried a
 // DropOneSeen drops one dead letter as somebody was shown it. If it was tried again since, and given
 // up for a new reason, it stays: ErrChanged.
 func (d *Desk) DropOneSeen(ctx context.Context, rec *registry.Record, id, digest string) error {
-	l, err := d.letters.Get(ctx, rec.ID, id)
+	read, err := d.letters.Get(ctx, rec.ID, id)
 	if err != nil {
 		return err
 	}
-	if SeenOf([]DeadLetter{viewOf(rec, l)}).Digest != digest {
+	l := viewOf(rec, read)
+	if SeenOf([]DeadLetter{l}).Digest != digest {
 		return ErrChanged
 	}
-	return d.Do(ctx, rec, Drop, id)
+	return d.Drop(ctx, &l)
 }
 
 // DropSeen drops the dead letters that somebody was shown, and no others. Those that were given up
@@ -275,23 +313,23 @@ func (d *Desk) DropOneSeen(ctx context.Context, rec *registry.Record, id, digest
 //	shown      a 10:00  b 10:05          until 10:05, digest of a, b
 //	now        a 10:00  b 10:05  c 10:06   a and b are dropped, c stays
 //	           a 10:00  b 10:07            b failed again, for a new reason: ErrChanged
-func (d *Desk) DropSeen(ctx context.Context, rec *registry.Record, seen Seen, tell TellFunc) (int, error) {
+//
+// One that fails again while the others are being dropped stays too, and is counted as newer.
+func (d *Desk) DropSeen(ctx context.Context, rec *registry.Record, seen Seen, tell TellFunc) (Outcome, error) {
+	var o Outcome
 	page, err := d.Page(ctx, rec, "", ListMax)
 	if err != nil {
-		return 0, err
+		return o, err
 	}
 	n, letters := 0, page.Letters
 	for n < len(letters) && !letters[n].Time.After(seen.Until) {
 		n++
 	}
 	if SeenOf(letters[:n]).Digest != seen.Digest {
-		return 0, ErrChanged
+		return o, ErrChanged
 	}
-	for i := range n {
-		if err := d.Do(ctx, rec, Drop, letters[i].ID); err != nil {
-			return i, fmt.Errorf("%s, %d of %d done: %w", Drop, i, n, err)
-		}
-		tell(letters[i].ID, i+1, n)
+	if err := d.dropAll(ctx, letters[:n], n, &o, tell); err != nil {
+		return o, fmt.Errorf("%s, %d of %d done: %w", Drop, o.Count, n, err)
 	}
-	return n, nil
+	return o, nil
 }

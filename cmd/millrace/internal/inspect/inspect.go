@@ -5,8 +5,13 @@ package inspect
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/leases"
@@ -26,6 +31,9 @@ type Config struct {
 	Replicas upkeep.Wish
 	// Log is the configuration with which logs are opened.
 	Log feed.LogConfig
+	// AnswerTimeout bounds the wait for the owner of one partition, and for the log that one processor reads, so
+	// that what does not answer leaves time for the others. Default: as long as the Client and the context wait.
+	AnswerTimeout time.Duration
 }
 
 // Inspector reads how a running Millrace is. Its Status and Pipelines are not safe for concurrent use, the
@@ -39,7 +47,7 @@ type Inspector struct {
 func New(cfg *Config) *Inspector {
 	return &Inspector{
 		cfg:     *cfg,
-		monitor: status.NewMonitor(cfg.JetStream, cfg.Registry, status.MonitorConfig{Bucket: cfg.Replicas.Leases, Log: cfg.Log}),
+		monitor: status.NewMonitor(cfg.JetStream, cfg.Registry, status.MonitorConfig{Bucket: cfg.Replicas.Leases, Log: cfg.Log, AnswerTimeout: cfg.AnswerTimeout}),
 	}
 }
 
@@ -119,10 +127,16 @@ func standbys(processes []leases.Process, p feed.Partition) (found []Standby) {
 	return found
 }
 
+// askedMax bounds the owners that are asked at a time, how their partition is and how many items it has.
+const askedMax = 16
+
 // Container tells how a container and its partitions are. A partition that does not answer is
-// told as that, with the reason: it is the one that somebody who looks wants to know of. Its items
-// are counted only if that is asked for, because each of them is gone through.
-func (i *Inspector) Container(ctx context.Context, database, name string, count bool) (*Container, error) {
+// told as that, with the reason: it is the one that somebody who looks wants to know of. So the end of ctx's time
+// is no error either, once the container is found: who has not answered by then is told as that.
+//
+// The whole of it has the items, the replicas of the logs and the standbys too. That takes longer: each item is gone
+// through, and each stream is looked at.
+func (i *Inspector) Container(ctx context.Context, database, name string, whole bool) (*Container, error) {
 	ct, err := i.cfg.Client.Container(ctx, database, name)
 	if err != nil {
 		return nil, err
@@ -131,31 +145,89 @@ func (i *Inspector) Container(ctx context.Context, database, name string, count 
 	if err != nil {
 		return nil, err
 	}
-	replicas, err := upkeep.Look(ctx, i.cfg.JetStream, i.cfg.Replicas)
-	if err != nil {
-		return nil, err
-	}
 	c := &Container{ContainerInfo: ct.Info(), Pipelines: []string{}}
-	var processes []leases.Process
-	var unknown error // why it is not known who keeps copies
-	if c.Spec.Standbys > 0 {
-		processes, unknown = leases.Processes(ctx, i.cfg.JetStream, i.cfg.Replicas.Leases)
-	}
 	for k := range users {
 		c.Pipelines = append(c.Pipelines, users[k].Name)
 	}
-	for k, p := range ct.Partitions() {
-		now := Partition{PartitionInfo: c.ContainerInfo.Partitions[k], Standbys: standbys(processes, p)}
-		if log, ok := replicas.Of(p); ok {
-			now.Replicas = &log
-		}
-		if now.Status, err = ct.Status(ctx, p); err == nil && count {
-			now.Items, err = ct.Count(ctx, p, store.Scope{})
-		}
-		if err = cmp.Or(err, unknown); err != nil {
-			now.Error = err.Error()
-		}
-		c.Partitions = append(c.Partitions, now)
+	for k := range ct.Partitions() {
+		c.Partitions = append(c.Partitions, Partition{PartitionInfo: c.ContainerInfo.Partitions[k]})
+	}
+	// Side by side: streams that do not answer take as long as owners that do not.
+	var asking sync.WaitGroup
+	asking.Go(func() { i.askOwners(ctx, ct, c.Partitions, whole) })
+	k := kept{}
+	if whole {
+		k = i.lookAtCopies(ctx, c)
+	}
+	asking.Wait()
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return nil, context.Cause(ctx) // nobody waits for it any more
+	}
+	for n, p := range ct.Partitions() {
+		k.tell(p, &c.Partitions[n])
 	}
 	return c, nil
+}
+
+// kept is who keeps copies of partitions and of their logs.
+type kept struct {
+	replicas  *upkeep.Report // nil: not known
+	processes []leases.Process
+	unknown   error // why not all is known
+}
+
+// lookAtCopies finds out who keeps copies of a container's partitions.
+func (i *Inspector) lookAtCopies(ctx context.Context, c *Container) (k kept) {
+	var noReplicas, noProcesses error
+	if k.replicas, noReplicas = upkeep.Look(ctx, i.cfg.JetStream, i.cfg.Replicas); noReplicas != nil {
+		noReplicas = fmt.Errorf("the replicas of logs are not known: %w", noReplicas)
+	}
+	if c.Spec.Standbys > 0 {
+		k.processes, noProcesses = leases.Processes(ctx, i.cfg.JetStream, i.cfg.Replicas.Leases)
+	}
+	k.unknown = cmp.Or(noReplicas, noProcesses)
+	return k
+}
+
+// tell fills in who keeps copies of a partition. Why its owner did not answer is worth more than why they are not known.
+func (k *kept) tell(p feed.Partition, now *Partition) {
+	now.Standbys = standbys(k.processes, p)
+	if k.replicas != nil {
+		if log, ok := k.replicas.Of(p); ok {
+			now.Replicas = &log
+		}
+	}
+	if k.unknown != nil {
+		now.Error = cmp.Or(now.Error, k.unknown.Error())
+	}
+}
+
+// askOwners asks the owners of a container's partitions, some at a time, and fills in what they say.
+func (i *Inspector) askOwners(ctx context.Context, ct *store.Container, partitions []Partition, count bool) {
+	var g errgroup.Group
+	g.SetLimit(askedMax)
+	for k, p := range ct.Partitions() {
+		g.Go(func() error {
+			now := &partitions[k]
+			var err error
+			if now.Status, err = i.askStatus(ctx, ct, p); err == nil && count {
+				now.Items, err = ct.Count(ctx, p, store.Scope{})
+			}
+			if err != nil {
+				now.Error = err.Error()
+			}
+			return nil // the others are asked all the same
+		})
+	}
+	_ = g.Wait() // none returns an error
+}
+
+// askStatus asks the owner of a partition how it is.
+func (i *Inspector) askStatus(ctx context.Context, ct *store.Container, p feed.Partition) (*store.PartitionStatus, error) {
+	if i.cfg.AnswerTimeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, i.cfg.AnswerTimeout)
+		defer cancel()
+	}
+	return ct.Status(ctx, p)
 }

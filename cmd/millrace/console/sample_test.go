@@ -1,0 +1,174 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/millrace/millrace/cmd/millrace/internal/inspect"
+	"github.com/millrace/millrace/pipelines/status"
+)
+
+func TestSampler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSampler(inspect.New(&inspect.Config{}))
+		put := func(err error) {
+			s.put(&sample{Status: &status.Status{Time: time.Now()}}, &around{}, time.Now(), err)
+		}
+		get := func() (*sample, time.Duration) {
+			began := time.Now()
+			got, err := s.newest(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return got, time.Since(began)
+		}
+		time.AfterFunc(3*time.Second, func() { put(nil) })
+		if _, waited := get(); waited != 3*time.Second {
+			t.Errorf("the first sample came after %s", waited)
+		}
+		if _, waited := get(); waited != 0 {
+			t.Errorf("a fresh sample came after %s", waited)
+		}
+		<-time.After(time.Second)
+		s.change()
+		time.AfterFunc(freshPatience/2, func() { put(nil) })
+		if got, waited := get(); waited != freshPatience/2 || !got.began.After(s.changed) {
+			t.Errorf("after a change: a sample of %s came after %s", got.began, waited)
+		}
+		<-time.After(freshFor)
+		if _, waited := get(); waited != freshPatience {
+			t.Errorf("an old sample was shown after %s", waited)
+		}
+		put(errors.New("away"))
+		if got, _ := get(); got.Failed != "away" {
+			t.Errorf("a failed reading says %q", got.Failed)
+		}
+		put(nil)
+		if got, _ := get(); got.Failed != "" {
+			t.Errorf("a reading after it says %q", got.Failed)
+		}
+		for _, c := range []struct {
+			viewers    int
+			took, rest time.Duration
+		}{
+			{0, 0, sampleIdle}, {1, 0, sampleBusy}, {1, 100 * time.Millisecond, 2 * time.Second}, {1, time.Minute, sampleIdle}, {0, time.Minute, sampleIdle},
+		} {
+			select {
+			case <-s.wake: // get asked for one
+			default:
+			}
+			s.viewers = c.viewers
+			began := time.Now()
+			s.rest(t.Context(), c.took)
+			if rest := time.Since(began); rest != c.rest {
+				t.Errorf("after %s, with %d who look, it rests %s, want %s", c.took, c.viewers, rest, c.rest)
+			}
+		}
+	})
+}
+
+// slowInspector reads pipelines at once, and asks owners and streams for as long as it says.
+type slowInspector struct {
+	owners, streams time.Duration
+	read            atomic.Int64 // how often it has read pipelines
+}
+
+func (i *slowInspector) Pipelines(context.Context) (*status.Status, error) {
+	i.read.Add(1)
+	return &status.Status{Time: time.Now()}, nil
+}
+
+func (i *slowInspector) Storage(ctx context.Context) (*status.Storage, error) {
+	return &status.Storage{Partitions: 3, Answered: 2}, passed(ctx, i.owners)
+}
+
+func (i *slowInspector) Replicas(ctx context.Context) []string {
+	if err := passed(ctx, i.streams); err != nil {
+		return []string{err.Error()}
+	}
+	return []string{"looked at"}
+}
+
+func (i *slowInspector) Close() {}
+
+func passed(ctx context.Context, d time.Duration) error {
+	if !wait(ctx, d, nil) {
+		return ctx.Err()
+	}
+	return nil
+}
+
+// Owners and streams that are silent hold up no sample but the first, and what the others say is in the samples.
+func TestSampler_SomeAreSilent(t *testing.T) {
+	for name, i := range map[string]*slowInspector{
+		"nobody":           {},
+		"an owner":         {owners: 2 * time.Second},
+		"owners and a log": {owners: 2 * time.Second, streams: lookoutTimeout},
+		"all":              {owners: time.Hour, streams: time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, end := context.WithCancel(t.Context())
+				s, over := newSampler(i), make(chan struct{})
+				if err := s.join(); err != nil {
+					t.Fatal(err)
+				}
+				go func() {
+					defer close(over)
+					s.run(ctx)
+				}()
+				first, err := s.newest(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if first.Storage == nil || first.Storage.Answered != 2 || len(first.Warnings) != 1 || (i.owners > lookoutTimeout) != (len(first.Problems) == 1) {
+					t.Errorf("the first sample lacks what the others say: %+v %+v", first.Status, first.Storage)
+				}
+				before := i.read.Load()
+				<-time.After(time.Minute)
+				// One in sampleBusy, and the patience with those that are silent.
+				if n, want := i.read.Load()-before, int64(time.Minute/(sampleBusy+lookoutPatience)); n < want {
+					t.Errorf("%d samples in a minute, want %d at least", n, want)
+				}
+				end()
+				<-over
+			})
+		})
+	}
+}
+
+// While nothing can be read, and where a log did not answer, the plots have points that are not known.
+func TestSampler_PlotsHaveGaps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSampler(&slowInspector{})
+		put := func(lag status.Lag, err error) {
+			s.put(&sample{Status: &status.Status{Time: time.Now(), Pipelines: []status.Pipeline{{ID: "p", Lag: lag}}}}, &around{}, time.Now(), err)
+			<-time.After(plotEvery)
+		}
+		put(status.Lag{Seconds: 1}, nil)
+		put(status.Lag{}, errors.New("away"))
+		put(status.Lag{Seconds: 2}, nil)
+		put(status.Lag{Unknown: true}, nil)
+		put(status.Lag{Seconds: 3}, nil)
+		var got []float64
+		for _, p := range s.plots("p") {
+			if p.unknown {
+				p.lag = -1
+			}
+			got = append(got, p.lag)
+		}
+		if want := []float64{1, -1, 2, -1, 3}; !slices.Equal(got, want) {
+			t.Errorf("the lags are %v, want %v; -1 is not known", got, want)
+		}
+		<-time.After(plotSpan - 2*plotEvery)
+		put(status.Lag{Seconds: 4}, nil)
+		if points := s.plots("p"); len(points) != 3 || !points[0].unknown {
+			t.Errorf("after an hour there are %+v", points)
+		}
+	})
+}
