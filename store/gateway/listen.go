@@ -61,6 +61,9 @@ func (s *Server) Listen(ctx context.Context) (*Listener, error) {
 	l.listener = l.bound.Listener(inner)
 	if secure != nil {
 		l.listener = tls.NewListener(l.listener, secure)
+	} else if at, ok := inner.Addr().(*net.TCPAddr); !ok || !at.IP.IsLoopback() {
+		s.cfg.Logger.Warn("the gateway listens beyond this machine without TLS: items and signatures of requests cross the network readably; set gateway.tls: on",
+			slog.String("listen", s.cfg.Listen))
 	}
 	// HTTP/1.1 alone: every client speaks it, one slow stream holds up no other, and
 	// the times below bound each request by itself.

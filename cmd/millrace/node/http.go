@@ -120,6 +120,10 @@ func (n *Node) openHTTP(ctx context.Context) error {
 	if !n.listener.open() {
 		n.listener.keys = n.keysForMetrics()
 	}
+	if !n.listener.loopback && n.listener.certificate == nil {
+		n.log.Warn("health and metrics listen beyond this machine without TLS: the keys that /metrics asks for cross the network readably; set http.tls: on",
+			slog.String("listen", cfg.Listen))
+	}
 	return nil
 }
 

@@ -170,6 +170,34 @@ func TestHTTP_ACrowdDoesNotStopAProbe(t *testing.T) {
 	}
 }
 
+// TestHTTP_SaysThatKeysCanBeRead beyond this machine without TLS, and not elsewhere.
+func TestHTTP_SaysThatKeysCanBeRead(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		listen, tls string
+		warns       bool
+	}{
+		{"0.0.0.0:0", configs.Off, true},
+		{"0.0.0.0:0", "", false},
+		{"127.0.0.1:0", "", false},
+		{"127.0.0.1:0", configs.Off, false},
+	} {
+		var logged strings.Builder
+		n := &Node{log: slog.New(slog.NewTextHandler(&logged, nil)), cfg: &configs.Config{}}
+		n.cfg.HTTP = configs.HTTP{Listen: c.listen, TLS: c.tls, Dir: t.TempDir()}
+		n.cfg.Gateway.Keys = gateway.NewKeys()
+		if err := n.openHTTP(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.listener.Close(); err != nil {
+			t.Error(err)
+		}
+		if warned := strings.Contains(logged.String(), "set http.tls: on"); warned != c.warns {
+			t.Errorf("at %s with TLS %q:\n%s", c.listen, c.tls, logged.String())
+		}
+	}
+}
+
 // crowd is a listener of eight connections at most.
 type crowd struct{ node *Node }
 
