@@ -97,6 +97,20 @@
 // The holding that met the fence ends either way. It keeps its epoch, under which nothing that it
 // still sends is taken; the greater one is a new holding's, of whichever process takes the lease.
 //
+// # Who used a lease
+//
+// Work may hold a lease and find that it can do nothing with it, for what it needs is with the node that held the lease
+// before. So each record says which node used it last, and from which epoch on nobody else has ([Held.User]). A holder
+// counts as a user from the write that takes the lease on, so that nothing has to be written before the work begins:
+//
+//	a uses it         a, since 1
+//	a dies, b takes   b, since 2
+//	LeaveUnused       a, since 1    b waits for a, and may die
+//	Use               b, since 2    written before b goes on
+//
+// A holding that ends in order without Use leaves the record as it was before. The node is not known where records were
+// lost.
+//
 // # When things go wrong
 //
 //   - A reply is lost: the write is sent again with the same expected revision. If that is

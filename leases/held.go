@@ -17,6 +17,8 @@ type Held struct {
 	resource string
 	epoch    uint64
 	weight   func(resource string) float64
+	node     string // this process's
+	before   use    // who used the lease before it was taken
 
 	ctx         context.Context //nolint:containedctx // a Held is a scope
 	cancel      context.CancelCauseFunc
@@ -42,14 +44,16 @@ type Held struct {
 	trustEnded bool // trust has ended for good
 	taken      bool // the record is another's: nothing to release
 	ending     bool // Context has ended, trust has not
+	used       bool // Use was called
+	left       bool // the record may say that this holding is not used
 	endingAt   time.Duration
 	checkpoint []byte
 }
 
 // newHeld returns a lease whose record w stored, by a try that was begun at start.
-func newHeld(ctx context.Context, m *Manager, resource string, w writer, start time.Duration) *Held {
+func newHeld(ctx context.Context, m *Manager, resource string, before use, w writer, start time.Duration) *Held {
 	h := &Held{
-		cfg: &m.cfg, clock: m.clock, weight: m.weightOf,
+		cfg: &m.cfg, clock: m.clock, weight: m.weightOf, node: m.cfg.Node, before: before,
 		resource: resource, epoch: w.rec.Epoch, checkpoint: w.rec.Checkpoint,
 		w: w, renewedAt: start, weighed: start, checkedAt: start, born: time.Now(),
 		writeToken: make(chan struct{}, 1), nudge: make(chan struct{}, 1),
@@ -336,7 +340,7 @@ func (h *Held) release(ctx context.Context, err error) (attempts int, _ error) {
 		return attempts, nil
 	}
 	_, putErr := h.w.put(ctx, func(r *leaseRecord) {
-		r.Owner, r.Last, r.Host = "", h.w.holder, ""
+		r.Owner, r.Last, r.Host, r.Used = "", h.w.holder, "", h.user()
 		r.Progress = h.progressed().UnixMilli()
 		if err != nil {
 			r.LastError, r.Attempts = clip(err.Error(), errorBytesMax), attempts
@@ -345,6 +349,7 @@ func (h *Held) release(ctx context.Context, err error) (attempts int, _ error) {
 		// one met. A holder that was succeeded does not come here: its write is refused.
 		if behind, ok := errors.AsType[*EpochBehindError](err); ok {
 			r.Epoch = max(r.Epoch, behind.Seen)
+			r.Used = new(use) // the records of who used it in those epochs were lost
 		}
 	})
 	if _, taken := errors.AsType[*takenError](putErr); taken {

@@ -43,6 +43,7 @@ type leaseRecord struct {
 	Checkpoint []byte  `json:"checkpoint,omitempty"`
 	LastError  string  `json:"lastError,omitempty"`
 	Attempts   int     `json:"attempts,omitempty"`
+	Used       *use    `json:"used,omitempty"`       // nil: as an earlier release wrote it
 	Acquired   int64   `json:"acquiredMs,omitempty"` // unix ms, informative
 	Progress   int64   `json:"progressMs,omitempty"` // unix ms, informative
 }

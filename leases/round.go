@@ -191,6 +191,7 @@ func (l *loop) startTaking(runCtx context.Context, resource, how string) {
 	}
 	// The view remembers epochs of deleted records, so that the next one is not lower.
 	epoch := max(l.view.epochs[resource], w.rec.Epoch) + 1
+	before := w.rec.usedBefore(epoch)
 	weight := roundWeight(l.weightOf(resource))
 	acquired := time.Now().UnixMilli()
 	seenRevision := w.revision // w goes on from it
@@ -202,13 +203,14 @@ func (l *loop) startTaking(runCtx context.Context, resource, how string) {
 		start, err := w.put(ctx, func(r *leaseRecord) {
 			r.Resource, r.Owner, r.Last, r.Host, r.Epoch = resource, l.Holder(), previous, l.cfg.Host, epoch
 			r.TTL, r.Acquired, r.Progress = l.cfg.TTL.Milliseconds(), acquired, acquired
+			r.Used = before.by(l.cfg.Node, epoch) // before the work begins, because it may die at any moment
 			if r.Weight == 0 {
 				r.Weight = weight
 			}
 		})
 		ended := takeEnded{resource: resource, how: how, revision: seenRevision, err: err}
 		if err == nil {
-			ended.held = newHeld(runCtx, l.Manager, resource, w, start)
+			ended.held = newHeld(runCtx, l.Manager, resource, before, w, start)
 		}
 		l.send(ended)
 	})

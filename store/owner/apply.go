@@ -27,6 +27,10 @@ type applier struct {
 	schema *schema // nil before the first commit
 	last   applied
 	damage *DamagedError // of the log, before what the engine holds
+	// partial says that the engine was made anew, from a snapshot or from the log's beginning, and no owner has gone on
+	// from it since: where the log is lost before that, nothing tells whether it has come to the log's end. The state names
+	// no owner then, so that the next process knows it too; see Partition.holdsAll.
+	partial bool
 	// finished is nil before the first commit.
 	finished *finishedFanOuts
 	// built are the indexes that this process built step by step while it served,
@@ -97,9 +101,11 @@ func (a *applier) apply(c *feed.Commit) error {
 	// The state goes into the same batch as the changes: after a crash the engine has both
 	// or neither, and replay knows from where to go on.
 	a.last = applied{lsn: c.LSN, sum: c.Sum, time: c.Time}
-	b.SetState(engine.State{
-		Log: c.Log, Applied: c.LSN, Sum: c.Sum, Time: c.Time, Epoch: c.Epoch, Owner: c.Owner, Settings: a.settings(),
-	})
+	state := engine.State{Log: c.Log, Applied: c.LSN, Sum: c.Sum, Time: c.Time, Epoch: c.Epoch, Owner: c.Owner, Settings: a.settings()}
+	if a.partial {
+		state.Owner = ""
+	}
+	b.SetState(state)
 	a.finished.applyNotes()
 	if err := b.Commit(); err != nil {
 		return err

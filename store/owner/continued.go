@@ -69,7 +69,7 @@ func (p *Partition) beginContinued(ctx context.Context, shape *feed.Shape) (*app
 	if err := p.engine.Clear(); err != nil {
 		return nil, fmt.Errorf("partition %s: clear: %w", p.id, err)
 	}
-	a := &applier{p: p.engine, log: p.log, last: applied{lsn: c.LSN - 1, sum: c.Prev, time: c.Time}}
+	a := &applier{p: p.engine, log: p.log, last: applied{lsn: c.LSN - 1, sum: c.Prev, time: c.Time}, partial: true}
 	return a, p.checkWhole(a, shape)
 }
 
@@ -121,6 +121,7 @@ func StateCommit(id feed.LogID, prev feed.Checksum, time int64, trimmed feed.LSN
 // goroutine uses it.
 type Replayer struct {
 	a *applier
+	p *Partition // that is followed; nil where none is
 }
 
 // NewReplayer returns a Replayer that continues from what the engine holds.
@@ -129,14 +130,14 @@ func NewReplayer(p *engine.Partition, log *slog.Logger) (*Replayer, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &applier{p: p, log: log}
+	a := &applier{p: p, log: log, partial: state.Owner == ""}
 	if state.Applied > 0 {
 		if a.schema, err = compileSettings(state.Settings); err != nil {
 			return nil, err
 		}
 		a.last = applied{lsn: state.Applied, sum: state.Sum, time: state.Time}
 	}
-	return &Replayer{a}, nil
+	return &Replayer{a: a}, nil
 }
 
 // Apply applies the commit behind the last one.
@@ -156,6 +157,16 @@ func (r *Replayer) LSN() feed.LSN { return r.a.last.lsn }
 // Sum is the checksum of that commit.
 func (r *Replayer) Sum() feed.Checksum { return r.a.last.sum }
 
+// End returns the last LSN that the log has, of a partition that is followed.
+func (r *Replayer) End(ctx context.Context) (feed.LSN, error) {
+	_, end, err := r.p.feed.Bounds(ctx)
+	return end, err
+}
+
+// Stopped says whether all of the engine stood still for a moment to make the copy ready that is followed: it takes in
+// at once what was loaded from a large snapshot.
+func (r *Replayer) Stopped() bool { return r.p.stopped }
+
 // Standbys are the copies that this process keeps of partitions of others.
 type Standbys interface {
 	// Yield ends the following of a partition, and keeps it from beginning again until back is
@@ -170,6 +181,10 @@ func (noRight) Trust() context.Context { return context.Background() }
 func (noRight) Valid() bool            { return false }
 func (noRight) Epoch() uint64          { return 0 }
 func (noRight) Progress()              {}
+
+func (noRight) Use(context.Context) error         { return errLeaseLost }
+func (noRight) LeaveUnused(context.Context) error { return nil }
+func (noRight) User() (node string, since uint64) { return "", 0 }
 
 // ErrNotFollowed says that a partition cannot be followed now: its engine is made anew, or the
 // catalog does not name it.
@@ -205,6 +220,7 @@ func (s *Server) Follow(ctx context.Context, id feed.Partition, work func(ctx co
 		s.noteFollowed(id, nil)
 		defer s.endFollowed(id)
 		p := newPartition(id, s.cfg, log, db, noRight{}, s.leases.Holder())
+		p.follows = true
 		a, err := p.attach(ctx, want)
 		if err != nil {
 			return err
@@ -218,7 +234,7 @@ func (s *Server) Follow(ctx context.Context, id feed.Partition, work func(ctx co
 		if err != nil {
 			return fmt.Errorf("partition %s: %w", id, err)
 		}
-		return work(ctx, &Replayer{a}, end)
+		return work(ctx, &Replayer{a, p}, end)
 	})
 }
 
@@ -396,7 +412,7 @@ func (s *Server) RoomToFollow() error {
 	if err != nil {
 		return err
 	}
-	if least := s.cfg.DiskReserve + s.cfg.DiskReserve/diskSlack; free < least {
+	if least := copyReserve(s.cfg.DiskReserve); free < least {
 		return fmt.Errorf("%d MiB are free below %s, and copies of other stores' partitions leave %d MiB free (store.diskReserve)", free>>20, s.cfg.DataDir, least>>20)
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,6 +26,9 @@ type DamagedError struct {
 	Heal string
 
 	stream string                     // that holds the log
+	owner  string                     // whose engine may be whole, in words
+	lost   bool                       // the log does not tell how far it went, so an engine that is behind does not show it
+	lacks  string                     // what an unreadable engine lacks, in words
 	stays  bool                       // does not heal by itself
 	heals  func(context.Context) bool // whether it has, beside what the log shows; nil: that is all
 	need   feed.LSN                   // where the log must end at least to be whole
@@ -33,8 +37,8 @@ type DamagedError struct {
 
 func (e *DamagedError) Error() string {
 	if e.Unreadable {
-		return fmt.Sprintf("partition %s answers nothing: %s, and the engine of this process does not hold all that was in it. %s",
-			e.Partition, e.Reason, e.Heal)
+		return fmt.Sprintf("partition %s answers nothing: %s, and the engine of this process %s. %s",
+			e.Partition, e.Reason, cmp.Or(e.lacks, "does not hold all that was in it"), e.Heal)
 	}
 	return fmt.Sprintf("partition %s refuses writes: %s; reads go on from what was applied. %s", e.Partition, e.Reason, e.Heal)
 }
@@ -44,7 +48,7 @@ func (p *Partition) damaged(shape *feed.Shape, format string, args ...any) *Dama
 	e := &DamagedError{Partition: p.id, Reason: fmt.Sprintf(format, args...)}
 	// A log that has gone on in a new stream is nowhere but there.
 	stream := cmp.Or(p.feed.Stream(), p.id.AnyStream())
-	e.stream = stream
+	e.stream, e.owner = stream, p.lastOwner()
 	e.Heal = fmt.Sprintf("Restore the stream %s from a backup that is not older, or export the items (millrace export), "+
 		"delete the container, declare it anew and import them", stream)
 	if shape != nil && len(shape.Replicas) > 0 {
@@ -55,13 +59,22 @@ func (p *Partition) damaged(shape *feed.Shape, format string, args ...any) *Dama
 	return e
 }
 
+// lost is damaged for a log that does not tell how far it went.
+func (p *Partition) lost(shape *feed.Shape, format string, args ...any) *DamagedError {
+	e := p.damaged(shape, format, args...)
+	e.lost = true
+	return e
+}
+
 // lacksStream is the damage of a partition whose stream NATS does not have. It may be there
 // again after the server's next start.
 func (p *Partition) lacksStream() *DamagedError {
-	e := p.damaged(nil, "its stream is gone")
-	e.Heal = "See first what the NATS server's log says: a server that cannot read a stream's files starts without it, and has it again when it can. " + e.Heal
+	e := p.lost(nil, "its stream is gone")
+	e.Heal = seeServer + e.Heal
 	return e
 }
+
+const seeServer = "See first what the NATS server's log says: a server that cannot read a stream's files starts without it, and has it again when it can. "
 
 // lacksSnapshot is the damage of a partition whose log was trimmed, where there is no
 // snapshot of what is gone.
@@ -77,7 +90,7 @@ func (p *Partition) lacksSnapshot(shape *feed.Shape) *DamagedError {
 	e := &DamagedError{
 		Partition: p.id, Unreadable: true,
 		Reason: fmt.Sprintf("its log was trimmed and begins at LSN %d, %s", shape.Begin(), where),
-		Heal: "Start the process that owned the partition before, with its directory, which holds engine and snapshots; or copy its snapshots " +
+		Heal: "Start " + p.lastOwner() + ", with its directory, which holds engine and snapshots; or copy its snapshots " +
 			"to where this one looks for them; it goes on as soon as one is there",
 	}
 	e.heals = func(ctx context.Context) bool {
@@ -90,8 +103,20 @@ func (p *Partition) lacksSnapshot(shape *feed.Shape) *DamagedError {
 // unreadable makes the damage one under which nothing is answered.
 func (e *DamagedError) unreadable() {
 	e.Unreadable = true
-	e.Heal = fmt.Sprintf("Restore the stream %s from a backup that is not older, or start the process that owned the partition before, with its directory: "+
-		"its engine may be whole", cmp.Or(e.stream, e.Partition.AnyStream()))
+	heal := fmt.Sprintf("Restore the stream %s from a backup that is not older, or start %s, with its directory: "+
+		"its engine may be whole", cmp.Or(e.stream, e.Partition.AnyStream()), e.owner)
+	if strings.HasPrefix(e.Heal, seeServer) {
+		heal = seeServer + heal
+	}
+	e.Heal = heal
+}
+
+// lastOwner names the process whose engine may hold what this one's does not.
+func (p *Partition) lastOwner() string {
+	if node := p.anotherUser(); node != "" {
+		return "node " + node + " that owned the partition last, and gets it when it is there"
+	}
+	return "the process that owned the partition before"
 }
 
 // lacking tells why a log cannot be read at an LSN.
@@ -110,8 +135,12 @@ func lacking(err error, at, last feed.LSN) string {
 // errHealed ends a term whose log is whole again: the partition is opened anew.
 var errHealed = errors.New("the log is whole again")
 
+// errLeft ends a term that answers nothing: the process is there again whose engine may hold all.
+var errLeft = errors.New("it is left to the store that owned it last")
+
 // serveDamaged answers reads from what was applied and refuses writes, or refuses
-// both if what was applied is not all, until the lease ends or the log is whole.
+// both if what was applied is not all, until the lease ends or the log is whole, or
+// who owned the partition last is there.
 func (s *Server) serveDamaged(ctx context.Context, p *Partition, damage *DamagedError) error {
 	readable, err := p.openReadOnly(damage)
 	if err != nil {
@@ -131,9 +160,7 @@ func (s *Server) serveDamaged(ctx context.Context, p *Partition, damage *Damaged
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if s.awaitHealed(watched, p, damage) {
-			heal(errHealed)
-		}
+		heal(s.awaitHealed(watched, p, damage, readable))
 	}()
 	if readable {
 		err = p.run(watched)
@@ -142,25 +169,37 @@ func (s *Server) serveDamaged(ctx context.Context, p *Partition, damage *Damaged
 	}
 	heal(nil)
 	<-done
-	if errors.Is(context.Cause(watched), errHealed) {
+	switch cause := context.Cause(watched); {
+	case errors.Is(cause, errHealed):
 		p.log.Info("the log is whole again; the partition is opened anew")
 		return errHealed
+	case errors.Is(cause, errLeft):
+		return fmt.Errorf("partition %s: %w", p.id, cause)
 	}
 	return err
 }
 
-// awaitHealed looks now and then whether a damaged log is whole; false if ctx ended
-// first.
-func (s *Server) awaitHealed(ctx context.Context, p *Partition, damage *DamagedError) bool {
+// awaitHealed looks now and then whether a damaged log is whole, which is errHealed, and, where the partition is not
+// readable, whether the node lives that owned it last, which is errLeft. It returns nil if ctx ended first.
+func (s *Server) awaitHealed(ctx context.Context, p *Partition, damage *DamagedError, readable bool) error {
+	if !readable {
+		// Or that node would take this one for who appended last, and answer nothing either.
+		if err := p.lease.LeaveUnused(ctx); err != nil && ctx.Err() == nil {
+			p.log.Warn("it could not be noted who owned the partition last, and that one answers nothing if this process dies", "error", err)
+		}
+	}
 	t := time.NewTicker(s.cfg.CheckInterval)
 	defer t.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return false
+			return nil
 		case <-t.C:
 		}
 		p.lease.Progress()
+		if group := s.leases.Group(); !readable && group != nil && slices.Contains(group.Nodes, p.anotherUser()) {
+			return errLeft
+		}
 		want, known := s.logOf(p.id)
 		// Opened each time, and not the one that p has: that is none where the stream was gone.
 		log, err := feed.OpenLog(ctx, s.js, p.id, s.cfg.Log)
@@ -170,7 +209,7 @@ func (s *Server) awaitHealed(ctx context.Context, p *Partition, damage *DamagedE
 		healed := known && log.ID() == want && damage.healed(ctx, log)
 		log.Close()
 		if healed {
-			return true
+			return errHealed
 		}
 	}
 }
@@ -212,6 +251,10 @@ func (p *Partition) openReadOnly(damage *DamagedError) (readable bool, err error
 		} else if state, err = p.adopt(latest); err != nil {
 			return false, errors.Join(damage, err)
 		}
+	}
+	if damage.lost && !damage.Unreadable && state.Applied > 0 && !p.holdsAll(state) {
+		damage.unreadable()
+		damage.lacks = fmt.Sprintf("has a copy up to LSN %d, which may lack what was written last", state.Applied)
 	}
 	// A log that is shorter than what was applied once is not whole, though nothing is missing in it.
 	damage.need = max(damage.need, p.latest(state).Applied)

@@ -65,6 +65,21 @@ func (s *Server) diskLoop(ctx context.Context) {
 	}
 }
 
+// copyReserve is how much of a disk copies of other stores' partitions leave free, where writes to this store's own
+// partitions are refused below reserve. Copies end earlier: what one takes in the second or two until it is told to end,
+// and what merges take for a while, must not be what those writes lack.
+func copyReserve(reserve int64) int64 { return reserve + reserve/4 }
+
+// loadReserve is how much of the disk the load of a snapshot of that many bytes leaves free. A copy is not loaded where it
+// would be followed for a moment only: there must be room for it to grow.
+func (p *Partition) loadReserve(bytes int64) int64 {
+	reserve := p.cfg.loadReserve()
+	if p.follows {
+		return copyReserve(reserve) + bytes/16
+	}
+	return reserve
+}
+
 // leastFree returns the guarded directory whose disk has the least free space.
 func (s *Server) leastFree() (dir string, free int64, err error) {
 	for _, d := range []string{s.cfg.DataDir, s.cfg.LogDir} {

@@ -29,6 +29,14 @@
 // from it, and whoever appended behind its end would make another history. It counts what a process
 // before has applied and what this one has, in a term of its own or as a standby.
 //
+// Where a log does not tell any more how far it went, because its stream is gone, was made anew or ends too early, reads
+// go on from the engine of who owned the partition last, and from no other: a standby's copy, or that of an owner
+// before, may lack what was answered since (holdsAll). A lease tells who has used it last, by what its holders say
+// before they append (Lease.Use). Whoever holds it and answers nothing says so in the lease, waits, and leaves the
+// partition to that node when it is there:
+//
+//	a appends, dies ─▶ the stream goes ─▶ b takes: unused, 503 ─▶ a is there ─▶ b gives it up ─▶ a takes, answers reads
+//
 // A copy that this process kept as a standby (package standby) is attached to like any other. The
 // standby yields before, so that nothing is applied behind the takeover commit that is not this
 // owner's. What it has followed may be of a later owner: then the open ends, because the epoch in

@@ -8,6 +8,9 @@ import (
 // LoadReserve makes c ask f how much of the disk the load of a snapshot leaves free.
 func LoadReserve(c *Config, f func() int64) { c.loadReserve = f }
 
+// FreeBytes is the space below a directory that an unprivileged process may still use.
+var FreeBytes = freeBytes
+
 // Journal keeps what is logged. Tests may read it while it is written.
 type Journal struct {
 	mu   sync.Mutex

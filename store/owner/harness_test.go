@@ -25,6 +25,8 @@ type lease struct {
 	cancel context.CancelCauseFunc
 	epoch  uint64
 	valid  atomic.Bool
+	user   string // the node that used it last, if anybody has, and since when
+	since  uint64
 }
 
 func newLease(t testing.TB, epoch uint64) *lease {
@@ -40,6 +42,10 @@ func (l *lease) Trust() context.Context { return l.ctx }
 func (l *lease) Valid() bool            { return l.valid.Load() }
 func (l *lease) Epoch() uint64          { return l.epoch }
 func (l *lease) Progress()              {}
+
+func (l *lease) Use(context.Context) error         { return nil }
+func (l *lease) LeaveUnused(context.Context) error { return nil }
+func (l *lease) User() (node string, since uint64) { return l.user, l.since }
 
 // world is a NATS server with one container of one physical partition, on which
 // nodes can be started and stopped.

@@ -65,7 +65,13 @@ func (w *world) nextTerm(part *engine.Partition) (*Partition, *faultyLog) {
 		w.t.Fatal(err)
 	}
 	log := &faultyLog{Log: w.openLog()}
-	return newPartition(w.id, cfg, log, part, newLease(w.t, w.epoch), fmt.Sprintf("node-%d", w.epoch)), log
+	state, err := part.State()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	held := newLease(w.t, w.epoch)
+	held.user, held.since = nodeOf(state.Owner), state.Epoch
+	return newPartition(w.id, cfg, log, part, held, state.Owner), log
 }
 
 // termOfFive writes five items on an engine that was empty when it was opened, and ends the term.

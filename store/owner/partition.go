@@ -30,6 +30,17 @@ type Lease interface {
 	Epoch() uint64
 	// Progress says that the holder is alive.
 	Progress()
+	usable
+}
+
+// usable is what tells whose engine holds all that was acknowledged, where the log does not; see leases.Held.
+type usable interface {
+	// Use must have returned without an error before anything is appended.
+	Use(ctx context.Context) error
+	// LeaveUnused says that nothing was appended, unless Use was called.
+	LeaveUnused(ctx context.Context) error
+	// User is the node that used the right last, "" if that is not known, and the epoch from which on no other has.
+	User() (node string, since uint64)
 }
 
 // Log is what a partition needs of its log; *feed.Log is one.
@@ -79,8 +90,13 @@ type Partition struct {
 	// Set before it is served; nil: not known.
 	container *store.ContainerInfo
 
+	// Set before it is opened: no owner opens it, but who keeps a copy.
+	follows bool
+
 	// Owned by open: why the engine's copy goes, until that is told; "" for one that stays.
 	unfit string
+	// Owned by open: a snapshot was loaded for which all of the engine stood still for a moment.
+	stopped bool
 
 	// Between those who ask, the decider and the committer.
 	queries        chan struct{} // a place for each query under way

@@ -3,6 +3,7 @@ package owner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -58,6 +59,88 @@ func TestI1_APartitionOpenedForReadsTakesNoWrites(t *testing.T) {
 	p.takeWrites(harm)
 	if p.refusing() == nil {
 		t.Error("writes are taken")
+	}
+}
+
+// TestI2_ForALostLogOnlyWhoOwnedItLastAnswers opens a partition whose log is lost in whole or in part, beside an engine
+// that holds more than is left: by who used the lease last, and who appended what the engine holds.
+func TestI2_ForALostLogOnlyWhoOwnedItLastAnswers(t *testing.T) {
+	logs := map[string]func(w *world, p *Partition) error{
+		"its stream is gone": func(_ *world, p *Partition) error { return p.lacksStream() },
+		"its stream was made anew": func(w *world, p *Partition) error {
+			return p.open(w.t.Context(), feed.NewLogID())
+		},
+		"it has lost its end": func(w *world, p *Partition) error {
+			w.loseEnd(5)
+			return p.open(w.t.Context(), w.info.Partitions[0].Log)
+		},
+	}
+	tests := []struct {
+		name     string
+		change   func(p *Partition, l *lease)
+		readable bool
+	}{
+		{"this node did both", func(*Partition, *lease) {}, true},
+		{"this node did, in an incarnation before", func(p *Partition, _ *lease) { p.owner += "/2" }, true},
+		{"another used the lease since", func(_ *Partition, l *lease) { l.user, l.since = "b", l.epoch-1 }, false},
+		{"this node used the lease again since, and not since its last commit", func(_ *Partition, l *lease) { l.since++ }, false},
+		{"it is not known who used the lease", func(_ *Partition, l *lease) { l.user, l.since = "", 0 }, false},
+		{"another has appended what this node followed", func(p *Partition, l *lease) { p.owner, l.user = "b", "b" }, false},
+		{"no other process can be the owner", func(p *Partition, l *lease) { p.cfg.Alone, l.user = true, "" }, true},
+	}
+	for name, lose := range logs {
+		for _, test := range tests {
+			t.Run(name+", "+test.name, func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t, byA)
+				p, _ := w.nextTerm(w.termOfFive().engine)
+				test.change(p, p.lease.(*lease))
+				damage, ok := errors.AsType[*DamagedError](lose(w, p))
+				if !ok {
+					t.Fatalf("opened: %v", damage)
+				}
+				readable, err := p.openReadOnly(damage)
+				if readable != test.readable || err != nil {
+					t.Errorf("readable: %t, %v", readable, err)
+				}
+				if told := strings.Contains(damage.Error(), "may lack what was written last"); told == readable {
+					t.Errorf("it says %s", damage)
+				}
+				if named := strings.Contains(damage.Error(), "node b that owned the partition last"); named != strings.HasPrefix(test.name, "another used") {
+					t.Errorf("it says %s", damage)
+				}
+			})
+		}
+	}
+}
+
+// TestI2_AnEngineThatIsMadeAnewIsNotWholeBeforeItsOwnerGoesOn loses the log before and after the takeover commit of a node
+// that was the owner before, has lost its engine and makes it anew.
+func TestI2_AnEngineThatIsMadeAnewIsNotWholeBeforeItsOwnerGoesOn(t *testing.T) {
+	for _, takesOver := range []bool{false, true} {
+		t.Run(fmt.Sprintf("taken over: %t", takesOver), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, byA)
+			w.termOfFive()
+			n := w.open(t.TempDir())
+			t.Cleanup(func() { _ = n.db.Close() })
+			n.owner, n.lease.user, n.lease.since = "node-1", "node-1", 1
+			a, err := n.attach(t.Context(), w.info.Partitions[0].Log)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := n.replay(t.Context(), a); err != nil {
+				t.Fatal(err)
+			}
+			if takesOver {
+				if err := n.takeOver(t.Context(), a); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if readable, err := n.openReadOnly(n.lacksStream()); readable != takesOver || err != nil {
+				t.Errorf("readable: %t, %v", readable, err)
+			}
+		})
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/millrace/millrace/feed"
@@ -27,6 +28,19 @@ func (e *SupersededError) Error() string {
 // late has no right to its lease's record any more.
 func (e *SupersededError) Unwrap() error { return &leases.EpochBehindError{Seen: e.Seen} }
 
+// notSuperseded returns a *SupersededError if the engine has applied a commit of a log from a later epoch. It is asked
+// before the log is: where that is gone, epochs of a bucket that was made anew must not pass for those of before.
+func notSuperseded(id feed.Partition, db *engine.Partition, log feed.LogID, epoch uint64) error {
+	state, err := db.State()
+	if err != nil {
+		return fmt.Errorf("partition %s: %w", id, err)
+	}
+	if state.Log == log && state.Epoch > epoch {
+		return &SupersededError{id, epoch, state.Epoch}
+	}
+	return nil
+}
+
 // open brings the engine up to the end of the log, appends the takeover commit
 // and applies it. Nothing of an older owner can be stored behind that commit, so
 // the partition may be served. want is the log's id according to the catalog.
@@ -38,12 +52,8 @@ func (p *Partition) open(ctx context.Context, want feed.LogID) error {
 	}
 	// The copy may hold what a later owner wrote: by a snapshot of that owner's, or because this
 	// process followed the log until now. Its takeover commit is not replayed then.
-	state, err := p.engine.State()
-	if err != nil {
-		return fmt.Errorf("partition %s: %w", p.id, err)
-	}
-	if state.Epoch > p.lease.Epoch() {
-		return &SupersededError{p.id, p.lease.Epoch(), state.Epoch}
+	if err := notSuperseded(p.id, p.engine, want, p.lease.Epoch()); err != nil {
+		return err
 	}
 	from := a.last.lsn
 	for {
@@ -90,7 +100,7 @@ func (p *Partition) showApplied(a *applier) {
 // belongs to another log, or to another history of this one, is rebuilt.
 func (p *Partition) attach(ctx context.Context, want feed.LogID) (*applier, error) {
 	if p.feed.ID() != want {
-		return nil, p.damaged(nil, "its stream is log %s, the catalog names log %s: the stream was made anew", p.feed.ID(), want)
+		return nil, p.lost(nil, "its stream is log %s, the catalog names log %s: the stream was made anew", p.feed.ID(), want)
 	}
 	state, err := p.engine.State()
 	if err != nil {
@@ -107,7 +117,7 @@ func (p *Partition) attach(ctx context.Context, want feed.LogID) (*applier, erro
 	end := shape.Last
 	latest := p.latest(state)
 	if latest.Log == want && end < latest.Applied {
-		return nil, p.damaged(shape, "LSN %d to %d were applied and are not in its log any more: the stream was restored older or has lost its end",
+		return nil, p.lost(shape, "LSN %d to %d were applied and are not in its log any more: the stream was restored older or has lost its end",
 			end+1, latest.Applied)
 	}
 	if state.Applied == 0 { // an engine that has nothing
@@ -197,7 +207,7 @@ func (p *Partition) beginState(ctx context.Context, shape *feed.Shape) (*applier
 // resumeFrom makes the applier that continues from a state of the engine, the zero state if the
 // engine is empty.
 func (p *Partition) resumeFrom(state engine.State, shape *feed.Shape) (a *applier, err error) {
-	a = &applier{p: p.engine, log: p.log}
+	a = &applier{p: p.engine, log: p.log, partial: state.Owner == ""}
 	if state.Applied > 0 {
 		if a.schema, err = compileSettings(state.Settings); err != nil {
 			return nil, fmt.Errorf("partition %s: %w", p.id, err)
@@ -267,6 +277,41 @@ func (p *Partition) diverges(ctx context.Context, shape *feed.Shape, states ...e
 	return "", nil
 }
 
+// anotherUser is the node that owned the partition last and appended to its log; "" if it is this one, or not known.
+func (p *Partition) anotherUser() string {
+	if node, _ := p.lease.User(); node != nodeOf(p.owner) {
+		return node
+	}
+	return ""
+}
+
+// nodeOf returns the node of a holder of leases, which is node/incarnation.
+func nodeOf(holder string) string {
+	node, _, _ := strings.Cut(holder, "/")
+	return node
+}
+
+// holdsAll says whether what the engine holds is all that was acknowledged, where the log does not show it any more. It
+// is the copy of who owned the partition last, and of nobody else, because that one applied each commit before it
+// answered. Another's copy, such as a standby's, holds what it had heard until then:
+//
+//	b's copy    1 2 3          b is a standby, and slow, or was away
+//	a's engine  1 2 3 4 5      4 and 5 were answered
+//	the log     -              b takes the lease: of what 4 made it would say that it does not exist
+//
+// So the last commit that the engine holds must be of this node, and no other node may have used the lease since. An
+// engine that was made anew counts when an owner has gone on from it.
+func (p *Partition) holdsAll(state engine.State) bool {
+	if p.unfit != "" || state.Owner == "" {
+		return false
+	}
+	if p.cfg.Alone {
+		return true
+	}
+	node, since := p.lease.User()
+	return node != "" && node == nodeOf(p.owner) && node == nodeOf(state.Owner) && since <= state.Epoch && state.Epoch <= p.lease.Epoch()
+}
+
 // replay applies what the log holds behind the last applied commit.
 func (p *Partition) replay(ctx context.Context, a *applier) error {
 	_, end, err := p.feed.Bounds(ctx)
@@ -321,30 +366,38 @@ func (p *Partition) takeOver(ctx context.Context, a *applier) error {
 			Heal: "Apply the declaration again", need: a.last.lsn + 1,
 		}
 	}
+	// Before the append: from now on no other process's engine holds all.
+	if err := p.lease.Use(ctx); err != nil {
+		return fmt.Errorf("take over partition %s: %w", p.id, err)
+	}
 	d := &draft{lsn: a.last.lsn + 1, time: max(a.last.time, p.now())}
 	d.txns = []feed.Transaction{{Control: takeover(p.owner, p.lease.Epoch())}}
 	c := d.commit(p.feed.ID(), &applied{sum: a.last.sum, schema: a.schema}, p.lease.Epoch(), p.owner)
 	data := feed.AppendCommit(nil, c)
 	lsn, err := p.feed.Append(ctx, a.last.lsn, c.ID, data)
 	if feed.Damaged(err) { // since the look at its shape
-		return p.damaged(nil, "it cannot be written behind LSN %d: %v", a.last.lsn, err)
+		return p.lost(nil, "it cannot be written behind LSN %d: %v", a.last.lsn, err)
 	}
 	if err != nil {
 		return fmt.Errorf("take over partition %s: %w", p.id, err)
 	}
 	c.LSN = lsn
+	a.partial = false
 	if err := a.apply(c); err != nil {
 		return fmt.Errorf("partition %s: apply takeover: %w", p.id, err)
 	}
 	return nil
 }
 
+// engineStopMin is the size of the largest snapshot that the engine takes in by commits, without standing still.
+const engineStopMin = 4 << 20
+
 // loadInto loads a snapshot into the engine. The error is *engine.NoRoomError where the disk
 // lacks room for it.
 func (p *Partition) loadInto(ctx context.Context, from snapshot.Store, m *snapshot.Manifest, shape *feed.Shape) error {
 	told := false
 	opt := engine.LoadOptions{
-		Bytes: int64(m.Bytes), Reserve: p.cfg.loadReserve(),
+		Bytes: int64(m.Bytes), Reserve: p.loadReserve(int64(m.Bytes)),
 		Progress: func(waits bool) error {
 			if waits && !told {
 				told = true
@@ -367,5 +420,8 @@ func (p *Partition) loadInto(ctx context.Context, from snapshot.Store, m *snapsh
 		}
 	}
 	p.tellUnfit()
-	return snapshot.Load(ctx, from, m, p.engine, opt)
+	loaded := *m
+	loaded.Owner = "" // see applier.partial
+	p.stopped = p.stopped || m.Bytes > engineStopMin
+	return snapshot.Load(ctx, from, &loaded, p.engine, opt)
 }

@@ -221,6 +221,9 @@ func (s *Server) serve(ctx context.Context, engine *engine.DB, id feed.Partition
 	if err != nil {
 		return fmt.Errorf("partition %s: %w", id, err)
 	}
+	if err := notSuperseded(id, db, logID, held.Epoch()); err != nil {
+		return err
+	}
 	log, err := feed.OpenLog(ctx, s.js, id, s.cfg.Log)
 	if err != nil && !errors.Is(err, feed.ErrNoLog) {
 		return fmt.Errorf("partition %s: %w", id, err)

@@ -35,6 +35,7 @@ type cluster struct {
 	catalog *store.Catalog
 	connect func() *nats.Conn // nil: to srv
 	cfg     owner.Config      // of processes
+	locked  bool              // a process keeps its node's name when it starts again, as one does that has its directory's lock
 }
 
 func newCluster(t testing.TB) *cluster {
@@ -82,7 +83,7 @@ func (c *cluster) process(name, dir string) *process {
 	}
 	manager, err := leases.Open(c.t.Context(), js, leases.Config{
 		// Nothing expires here: partitions pass on because a process hands them over.
-		Group: "store", Node: name, TTL: time.Minute, RenewInterval: 2 * time.Second, DrainTimeout: time.Minute, Log: quiet,
+		Group: "store", Node: name, NodeLocked: c.locked, TTL: time.Minute, RenewInterval: 2 * time.Second, DrainTimeout: time.Minute, Log: quiet,
 	})
 	if err != nil {
 		c.t.Fatal(err)
@@ -324,6 +325,7 @@ func TestAStreamThatIsGoneOrOtherIsSaid(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t)
+			c.locked = true
 			if _, err := c.catalog.Create(t.Context(), "default", "things", store.ContainerSpec{PartitionKey: []string{"/a"}}); err != nil {
 				t.Fatal(err)
 			}
@@ -434,5 +436,53 @@ func TestSnapshot_WithoutRoomAnotherStoreLoadsIt(t *testing.T) {
 	})
 	if status, err := ct.Status(t.Context(), p); err != nil || !strings.HasPrefix(status.Owner, "three-") {
 		t.Errorf("the status is of %q, %v", status.Owner, err)
+	}
+}
+
+// TestSnapshot_ACopyLeavesMoreRoomThanAnOwner loads a snapshot where an owner has room for it, as a copy of another store's
+// partition: that would be the last room of the disk.
+func TestSnapshot_ACopyLeavesMoreRoomThanAnOwner(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	p := c.largeSnapshot()
+	var part atomic.Int64 // of what is free, in tenths
+	part.Store(9)
+	dir := t.TempDir()
+	owner.LoadReserve(&c.cfg, func() int64 {
+		free, err := owner.FreeBytes(dir)
+		if err != nil {
+			t.Error(err)
+		}
+		return free / 10 * part.Load()
+	})
+	ct := c.container(c.process("two", t.TempDir()).client, "things")
+	key, err := feed.NewPartitionKey("x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	poll.Until(t, func() error {
+		_, err := ct.Read(t.Context(), key, "5")
+		return err
+	})
+	standby := c.process("three", t.TempDir()).server
+	follow := func() (stopped bool, err error) {
+		poll.Until(t, func() error {
+			err = standby.Follow(t.Context(), p, func(_ context.Context, r *owner.Replayer, _ feed.LSN) error {
+				stopped = r.Stopped()
+				return nil
+			})
+			return poll.Unless(!errors.Is(err, owner.ErrNotFollowed), "it has not read the catalog yet")
+		})
+		return stopped, err
+	}
+	_, err = follow()
+	if _, full := errors.AsType[*engine.NoRoomError](err); !full {
+		t.Errorf("a copy takes the last room of the disk: %v", err)
+	}
+	part.Store(5)
+	for _, loads := range []bool{true, false} { // it is there when it is followed again
+		if stopped, err := follow(); stopped != loads || err != nil {
+			t.Errorf("the engine stood still to load a copy: %t, %v; want %t", stopped, err, loads)
+		}
 	}
 }

@@ -415,7 +415,7 @@ func (p *Partition) loadSnapshotFrom(ctx context.Context, from snapshot.Store, s
 			continue // of a log that was there before
 		}
 		if m.LSN > shape.Last {
-			damage := p.damaged(shape, "a snapshot holds what LSN %d to %d made, and they are not in its log: "+
+			damage := p.lost(shape, "a snapshot holds what LSN %d to %d made, and they are not in its log: "+
 				"the stream was restored older or has lost its end", shape.Last+1, m.LSN)
 			damage.need = m.LSN
 			return engine.State{}, damage
@@ -438,7 +438,7 @@ func (p *Partition) loadSnapshotFrom(ctx context.Context, from snapshot.Store, s
 		if err == nil {
 			p.log.Info("snapshot loaded", "lsn", uint64(m.LSN), "entries", m.Entries, "bytes", m.Bytes, "took", time.Since(began).Round(time.Millisecond))
 			meters.snapshotsLoaded.Add(ctx, 1)
-			return m.State(), nil
+			return p.engine.State()
 		}
 		if _, full := errors.AsType[*engine.NoRoomError](err); full {
 			return engine.State{}, err // to replay the log would take as much room, and more

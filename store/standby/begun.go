@@ -105,6 +105,26 @@ func (s *Standbys) writeBegun(more []feed.Partition) error {
 	return err
 }
 
+// freeableLocked returns the copies whose freeing may begin now, as many as freeingsMax allows. It is any of them: one
+// that cannot be freed is not tried again for a while, so each has its turn.
+func (s *Standbys) freeableLocked(now time.Time) (free []feed.Partition) {
+	places := freeingsMax
+	for _, f := range s.followers {
+		if f.frees {
+			places--
+		}
+	}
+	for id, b := range s.begun {
+		if len(free) >= places {
+			break
+		}
+		if !b.unwanted.IsZero() && now.Sub(b.unwanted) >= s.cfg.Settle && s.followers[id] == nil && s.owned[id] == 0 && !now.Before(b.retry) {
+			free = append(free, id)
+		}
+	}
+	return free
+}
+
 // freeLocked begins to free a copy that nobody here follows or owns. Nobody follows it until that has ended, and an
 // owner who comes ends it.
 func (s *Standbys) freeLocked(ctx context.Context, owners *owner.Server, id feed.Partition, b *begun) {

@@ -6,10 +6,10 @@
 // Each store sees which others live and who owns what, and computes for itself which partitions it
 // follows ([Choose]). For each of them there is a follower:
 //
-//	chosen ─▶ load ─▶ replay ─▶ warm: applies each commit that comes ──┐
-//	            ▲                 │ the log was trimmed beyond it,      │
-//	            └─────────────────┘ the engine is damaged, an error     │
-//	                                                                    ▼
+//	chosen ─▶ load ─▶ replay ─▶ follow: applies each commit that comes ─┐
+//	            ▲                 │ the log was trimmed beyond it,       │
+//	            └─────────────────┘ the engine is damaged, an error      │
+//	                                                                     ▼
 //	                      not chosen any more: the copy is freed     yield: this process has the
 //	                      later, see below                           lease, and opens the copy as it is
 //
@@ -17,16 +17,29 @@
 // what the engine already has. So is applying (owner.Replayer). The commits come from the process's
 // feed.Hub. A copy is a partition of the engine like any other, and nobody is served from it.
 //
+// A copy is warm while it follows and is not far behind: it had all that the log had ten seconds ago (lag). The group is
+// told which are, and gives free leases to those who have them.
+//
 // Nothing rests on a copy being there, complete or recent. A standby has no lease, so two for a while do no
-// harm; it is no reader of whom a trim waits, and loads anew where it is too late.
+// harm; it is no reader of whom a trim waits, and loads anew where it is too late. Where the log is lost, a copy is not
+// taken for all that was acknowledged (owner.Server, holdsAll).
+//
+// # What it costs its host
+//
+// The partitions that the store owns come first. Few copies are made ready at a time. One is loaded only where the disk
+// has room for it beyond what the store's own need, and followed only while there is more than that; so copies end before
+// writes are refused. The engine takes in what was loaded while it stands still, for all of its partitions: Badger takes
+// no tables while it is open, and commits in their place cost four times as much. A second engine for copies would not
+// stop the first, but an owner could not open them as they are. So it happens once for each load, and a turn rests after
+// one (loadRest).
 //
 // # Freeing
 //
 // A copy that was begun is named in a file (FORMAT.md) before anything of it is on the disk. What the file names is
 // freed when this node is not to follow it any more, and all who are say that they are warm: until then it is followed,
-// because there would be no copy while theirs load; after a restart it only stays. It is freed also when its follower ended long before: for want of room, or with
-// an earlier process. Freed it is only where the log, with the snapshots, makes it anew (owner.Server.Unfollow), and
-// never under an owner:
+// because there would be no copy while theirs load, and followed again after a full disk or a restart. It is freed also
+// when its follower ended long before: for want of room, or with an earlier process. Freed it is only where the log, with
+// the snapshots, makes it anew (owner.Server.Unfollow), few at a time, and never under an owner:
 //
 //	lease taken ─▶ yield ─▶ open          freeing: ask the log ─▶ no lease here? ─▶ drop
 //	                 └─ ends the freeing, and waits for it to end

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store/owner"
+	"github.com/millrace/millrace/store/pace"
 )
 
 // The causes with which a follower ends, beside the end of the process.
@@ -29,6 +30,12 @@ const (
 	retryMax = time.Minute
 	// stallMax bounds the wait for a commit that is known to be in the log: who waits has a turn that others want.
 	stallMax = time.Minute
+	// askMax bounds the wait for a log's end, during which nothing is applied.
+	askMax = time.Second
+	// loadRest is how long a turn rests in which a large snapshot was loaded. The engine takes in what was loaded while
+	// nobody reads or writes it, the partitions that this store owns included, for 0.1 to 0.2 s and once for each load.
+	// So that happens once a second at most, however many copies there are to load.
+	loadRest = turnsMax * time.Second
 )
 
 // follower keeps the copy of one partition. One goroutine runs it.
@@ -42,8 +49,10 @@ type follower struct {
 
 	frees bool // it does not follow, but frees the copy
 
-	warm    atomic.Uint64 // LSN that it has applied; 0 until it has reached the log's end once
-	endTurn func()        // for others to catch up
+	reached atomic.Uint64 // LSN that it has applied; 0 until it has reached the log's end once
+	lag     lag
+	endTurn func() // for others to catch up
+	rests   bool   // the engine stood still for its load, so its turn ends later
 }
 
 // run follows the partition until ctx ends, and begins anew after errors.
@@ -52,7 +61,7 @@ func (f *follower) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := f.catchUp(ctx)
-		f.warm.Store(0)
+		f.reached.Store(0)
 		if ctx.Err() != nil {
 			break
 		}
@@ -76,21 +85,64 @@ func (f *follower) run(ctx context.Context) {
 	}
 }
 
+// warm returns the LSN that it has applied, 0 if it has not reached the log's end or is far behind it.
+func (f *follower) warm(now time.Time) uint64 {
+	if f.lag.behind(now) > behindMax {
+		return 0
+	}
+	return f.reached.Load()
+}
+
 // catchUp makes the copy ready and follows the log. Few do so at a time until they have reached its end.
 func (f *follower) catchUp(ctx context.Context) error {
-	select {
-	case f.s.turns <- struct{}{}:
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if err := f.s.turns.take(ctx); err != nil {
+		return err
 	}
-	f.endTurn = sync.OnceFunc(func() { <-f.s.turns })
+	f.rests = false
+	f.endTurn = sync.OnceFunc(func() { f.s.turns.give(f.rests) })
 	defer f.endTurn()
 	return f.owners.Follow(ctx, f.id, f.follow)
 }
 
+// turns has a token for each follower that may catch up, and each has the time from which on it may be used.
+type turns chan time.Time
+
+func newTurns() turns {
+	t := make(turns, turnsMax)
+	for range turnsMax {
+		t <- time.Time{}
+	}
+	return t
+}
+
+// take waits for a token.
+func (t turns) take(ctx context.Context) error {
+	select {
+	case from := <-t:
+		err := pace.Pause(ctx, time.Until(from))
+		if err != nil {
+			t <- from
+		}
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// give gives a token back, which rests where the engine stood still.
+func (t turns) give(rests bool) {
+	from := time.Now()
+	if rests {
+		from = from.Add(loadRest)
+	}
+	t <- from
+}
+
 // follow applies what the log has behind what the copy holds, and then each commit that comes.
 func (f *follower) follow(ctx context.Context, r *owner.Replayer, end feed.LSN) error {
+	f.rests = r.Stopped()
 	began, from := time.Now(), r.LSN()
+	f.lag.begin(end, began)
 	reader, err := f.s.cfg.Hub.Reader(ctx, f.id, feed.Position{LSN: from})
 	if err != nil {
 		return err
@@ -99,16 +151,19 @@ func (f *follower) follow(ctx context.Context, r *owner.Replayer, end feed.LSN) 
 	reader.Expect(r.Sum())
 	for {
 		if r.LSN() >= end {
-			if f.warm.Swap(uint64(r.LSN())) == 0 {
+			if f.reached.Swap(uint64(r.LSN())) == 0 {
 				f.endTurn()
 				f.log.Info("the copy of another store's partition is ready", "lsn", uint64(r.LSN()), "replayed", uint64(r.LSN()-from),
 					"took", time.Since(began).Round(time.Millisecond))
 			}
 		}
+		f.askEnd(ctx, r)
+		f.lag.wait(r.LSN(), time.Now())
 		c, err := f.next(ctx, reader)
 		if err != nil {
 			return err
 		}
+		f.lag.came(time.Now())
 		if err := r.Apply(c); err != nil {
 			return err
 		}
@@ -116,9 +171,24 @@ func (f *follower) follow(ctx context.Context, r *owner.Replayer, end feed.LSN) 
 	}
 }
 
-// next returns the next commit. Behind a warm copy there may be none for ever; before, there is one.
+// askEnd asks for the log's end where it is to be asked. Where it does not answer the copy counts as behind in the end.
+func (f *follower) askEnd(ctx context.Context, r *owner.Replayer) {
+	now := time.Now()
+	if !f.lag.due(now) {
+		return
+	}
+	f.lag.ask(now)
+	ctx, cancel := context.WithTimeout(ctx, askMax)
+	defer cancel()
+	if end, err := r.End(ctx); err == nil {
+		f.lag.ends(end)
+	}
+}
+
+// next returns the next commit. Behind a copy that has reached the log's end there may be none for ever; before, there
+// is one.
 func (f *follower) next(ctx context.Context, reader *feed.Reader) (*feed.Commit, error) {
-	if f.warm.Load() > 0 {
+	if f.reached.Load() > 0 {
 		return reader.Next(ctx)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, stallMax, errStalled)

@@ -35,6 +35,7 @@ type cluster struct {
 	client  *store.Client
 	cfg     owner.Config  // of stores
 	ttl     time.Duration // of leases; a minute if 0
+	locked  bool          // a store keeps its name when it starts again, as one does that has its directory's lock
 }
 
 func newCluster(t testing.TB) *cluster {
@@ -110,7 +111,7 @@ func (c *cluster) start(name, dir string) *process {
 		c.t.Fatal(err)
 	}
 	p.leases, err = leases.Open(c.t.Context(), js, leases.Config{
-		Group: "store", Node: name, TTL: cmp.Or(c.ttl, time.Minute), RenewInterval: 1400 * time.Millisecond, DrainTimeout: time.Minute, Log: log,
+		Group: "store", Node: name, NodeLocked: c.locked, TTL: cmp.Or(c.ttl, time.Minute), RenewInterval: 1400 * time.Millisecond, DrainTimeout: time.Minute, Log: log,
 	})
 	if err != nil {
 		c.t.Fatal(err)

@@ -20,7 +20,7 @@ var meters = newInstruments(meter.Of("github.com/millrace/millrace/store/standby
 
 func newInstruments(m meter.Meter) *instruments {
 	return &instruments{
-		partitions: m.Gauge("millrace.standby.partitions", "{partition}", "Partitions of other stores that this process keeps a copy of, by state: warm, or loading until it has reached the log's end once."),
+		partitions: m.Gauge("millrace.standby.partitions", "{partition}", "Partitions of other stores that this process keeps a copy of, by state: warm, or loading until it has reached the log's end, and while it is more than ten seconds behind."),
 		commits:    m.Counter("millrace.standby.commits", "{commit}", "Commits that were applied to copies of other stores' partitions."),
 		yielded:    m.Counter("millrace.standby.yielded", "{partition}", "Warm copies of which this process became the owner, so that nothing was loaded."),
 		failed:     m.Counter("millrace.standby.failed", "{event}", "How often the following of a partition ended with an error and was begun anew; the log says why."),

@@ -39,16 +39,19 @@ const (
 	roundInterval = time.Second
 	// turnsMax bounds the followers that load or replay what was there before they came.
 	turnsMax = 2
+	// freeingsMax bounds the copies that are being freed. For each of them a snapshot may be read as a whole first: when
+	// the standbys of a container with a thousand partitions are turned off, those are read one after the other.
+	freeingsMax = 2
 )
 
 // Standbys are the copies that a process keeps of partitions of other stores.
 type Standbys struct {
 	cfg   Config
 	self  string
-	turns chan struct{} // a place for each follower that catches up
+	turns turns
 
 	// Owned by the goroutine of Run.
-	chosen   map[feed.Partition]time.Time // since when
+	chosen   map[feed.Partition]time.Time // since when they are to be followed
 	noRoom   bool                         // as it was said last
 	noFile   string                       // why File could not be written, as it was said last
 	written  []feed.Partition             // what File names, in order
@@ -66,7 +69,7 @@ func New(cfg Config) *Standbys {
 	cfg.Settle = cmp.Or(cfg.Settle, 10*time.Second)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	return &Standbys{
-		cfg: cfg, self: nodeOf(cfg.Leases.Holder()), turns: make(chan struct{}, turnsMax), chosen: map[feed.Partition]time.Time{},
+		cfg: cfg, self: nodeOf(cfg.Leases.Holder()), turns: newTurns(), chosen: map[feed.Partition]time.Time{},
 		followers: map[feed.Partition]*follower{}, begun: map[feed.Partition]*begun{}, owned: map[feed.Partition]int{},
 	}
 }
@@ -111,7 +114,7 @@ func (s *Standbys) Yield(ctx context.Context, p feed.Partition) (back func(), er
 	if f == nil {
 		return back, nil
 	}
-	warm := f.warm.Load() > 0
+	warm := f.warm(time.Now()) > 0
 	f.cancel(errYielded)
 	select {
 	case <-f.done:
@@ -137,15 +140,15 @@ func (s *Standbys) round(ctx context.Context, owners *owner.Server, now time.Tim
 		return
 	}
 	room := owners.RoomToFollow()
-	s.choose(Choose(s.self, group.Nodes, wishes), room == nil, now)
+	wished := make(map[feed.Partition]Wish, len(wishes))
+	for _, w := range wishes {
+		wished[w.Partition] = w
+	}
+	s.choose(append(Choose(s.self, group.Nodes, wishes), s.kept(wished, group)...), room == nil, now)
 	if room != nil != s.noRoom {
 		if s.noRoom = room != nil; s.noRoom {
 			s.cfg.Logger.Warn("copies of other stores' partitions are not brought forward until the disk has room", "error", room)
 		}
-	}
-	wished := make(map[feed.Partition]Wish, len(wishes))
-	for _, w := range wishes {
-		wished[w.Partition] = w
 	}
 	due := s.due(room != nil, now)
 	noted := s.note(due)
@@ -157,12 +160,10 @@ func (s *Standbys) round(ctx context.Context, owners *owner.Server, now time.Tim
 			s.beginLocked(ctx, owners, id)
 		}
 	}
-	for id, b := range s.begun {
-		if !b.unwanted.IsZero() && now.Sub(b.unwanted) >= s.cfg.Settle && s.followers[id] == nil && s.owned[id] == 0 && !now.Before(b.retry) {
-			s.freeLocked(ctx, owners, id, b)
-		}
+	for _, id := range s.freeableLocked(now) {
+		s.freeLocked(ctx, owners, id, s.begun[id])
 	}
-	s.tellLocked(ctx)
+	s.tellLocked(ctx, now)
 }
 
 func (s *Standbys) nothingBegun() bool {
@@ -217,6 +218,19 @@ func wishesOf(containers []store.ContainerInfo, group *leases.Group) (wishes []W
 		}
 	}
 	return wishes
+}
+
+// kept returns the partitions of which this node has begun a copy and that others are to follow who are not warm yet:
+// until then this copy is the one that there is, and is followed, or is again when it was not for a while.
+func (s *Standbys) kept(wished map[feed.Partition]Wish, group *leases.Group) (kept []feed.Partition) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id := range s.begun {
+		if wish, ok := wished[id]; ok && wish.Owner != s.self && !wish.relieved(group) {
+			kept = append(kept, id)
+		}
+	}
+	return kept
 }
 
 // choose keeps since when partitions are chosen and there is room: where a disk is about full, copies do
@@ -302,18 +316,25 @@ func (s *Standbys) startLocked(ctx context.Context, f *follower, work func(conte
 }
 
 // tellLocked tells the group which copies are warm.
-func (s *Standbys) tellLocked(ctx context.Context) {
-	warm, loading := make(map[string]uint64, len(s.followers)), 0
+func (s *Standbys) tellLocked(ctx context.Context, now time.Time) {
+	warm, loading := s.warmLocked(now)
+	s.cfg.Leases.SetWarm(warm)
+	meters.follows(ctx, len(warm), loading)
+	s.anything = len(s.followers) > 0
+}
+
+// warmLocked returns the resources whose copies are warm, and how far they are, and the number of those that are not.
+func (s *Standbys) warmLocked(now time.Time) (warm map[string]uint64, loading int) {
+	warm = make(map[string]uint64, len(s.followers))
 	for id, f := range s.followers {
 		if f.frees {
 			continue
 		}
-		loading++
-		if at := f.warm.Load(); at > 0 {
+		if at := f.warm(now); at > 0 {
 			warm[owner.LeaseResource(id)] = at
+		} else {
+			loading++
 		}
 	}
-	s.cfg.Leases.SetWarm(warm)
-	meters.follows(ctx, len(warm), loading-len(warm))
-	s.anything = len(s.followers) > 0
+	return warm, loading
 }

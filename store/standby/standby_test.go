@@ -349,3 +349,43 @@ func TestACopyStaysUntilTheNextIsWarm(t *testing.T) {
 	next.ready(id)
 	b.freed(id)
 }
+
+// TestACopyThatStaysIsFollowedAgain lets a store join that is to follow a partition in place of another, and that has no
+// room; and the other has none for a while either.
+func TestACopyThatStaysIsFollowedAgain(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	ct := c.container("things", followed)
+	id := ct.Partitions()[0]
+	a := c.start("a", t.TempDir())
+	a.owns(id)
+	r := rand.New(rand.NewPCG(13, 13))
+	scribble(t, ct, r, 20)
+	disk := filepath.Join(t.TempDir(), "disk") // its room is not known while it is not there
+	if err := os.Mkdir(disk, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	c.cfg.DataDir, c.cfg.DiskReserve = disk, 1
+	b := c.start("b", t.TempDir())
+	b.ready(id)
+	c.cfg.DataDir = filepath.Join(t.TempDir(), "disk")
+	wish := []standby.Wish{{Partition: id, Standbys: 1, Owner: a.node()}}
+	next := c.start("c", t.TempDir())
+	for len(standby.Choose(next.node(), []string{a.node(), b.node(), next.node()}, wish)) == 0 { // ranks go by names, which are random
+		next.stop()
+		next = c.start("c", t.TempDir())
+	}
+	poll.Until(t, func() error {
+		group := b.leases.Group()
+		return poll.Unless(len(standby.Choose(next.node(), group.Nodes, wish)) > 0, fmt.Sprint("living are ", group.Nodes))
+	})
+	if err := os.Remove(disk); err != nil {
+		t.Fatal(err)
+	}
+	poll.Until(t, func() error { return poll.Unless(len(c.warm(id)) == 0, "the copy is still brought forward") })
+	scribble(t, ct, r, 20)
+	if err := os.Mkdir(disk, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	b.ready(id)
+}

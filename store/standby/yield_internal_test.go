@@ -61,6 +61,38 @@ func TestAYieldEndsTheFreeing(t *testing.T) {
 	}
 }
 
+// TestFewCopiesAreFreedAtOnce has many to free, as when the standbys of a large container are turned off.
+func TestFewCopiesAreFreedAtOnce(t *testing.T) {
+	t.Parallel()
+	s, now := standbysOf("", nil), time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	const copies = 10
+	for i := range copies {
+		s.begun[feed.Partition{Container: "abcdefgh", Number: uint32(i)}] = &begun{unwanted: now.Add(-s.cfg.Settle)}
+	}
+	for left := copies; left > 0; {
+		free := s.freeableLocked(now)
+		if len(free)+len(s.followers) != min(freeingsMax, left) {
+			t.Fatalf("%d copies are being freed, and %d more are to be", len(s.followers), len(free))
+		}
+		for _, id := range free {
+			f := s.newFollower(nil, id)
+			f.frees = true
+			s.followers[id] = f
+		}
+		if more := s.freeableLocked(now); len(more) > 0 {
+			t.Fatalf("%d copies are being freed, and %d more are to be", len(s.followers), len(more))
+		}
+		for id := range s.followers { // one has ended
+			delete(s.followers, id)
+			delete(s.begun, id)
+			left--
+			break
+		}
+	}
+}
+
 // TestWhoseACopyIs goes through what becomes of a copy that is not followed, by who owns it and who wants it.
 func TestWhoseACopyIs(t *testing.T) {
 	t.Parallel()
