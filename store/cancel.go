@@ -16,17 +16,21 @@ const (
 	HeaderCancel = "Millrace-Cancel"
 )
 
-// ask sends an encoded request and waits for its answer. If ctx ends before a query is
+// ask sends m, which is r encoded, and waits for its answer. If ctx ends before a query is
 // answered, it tells the owner.
-func (c *Client) ask(ctx context.Context, subject string, r *Request, data []byte) (*nats.Msg, error) {
+func (c *Client) ask(ctx context.Context, m *nats.Msg, r *Request) (*nats.Msg, error) {
 	if r.Query == nil {
-		return c.nc.RequestWithContext(ctx, subject, data)
+		return c.nc.RequestMsgWithContext(ctx, m)
 	}
 	id := rand.Text()
-	msg, err := c.nc.RequestMsgWithContext(ctx, &nats.Msg{Subject: subject, Header: nats.Header{HeaderQuery: {id}}, Data: data})
+	if m.Header == nil {
+		m.Header = nats.Header{}
+	}
+	m.Header.Set(HeaderQuery, id)
+	msg, err := c.nc.RequestMsgWithContext(ctx, m)
 	if ctx.Err() != nil {
 		// Whether it arrives does not matter much: a query ends by itself.
-		_ = c.nc.PublishMsg(&nats.Msg{Subject: subject, Header: nats.Header{HeaderCancel: {id}}})
+		_ = c.nc.PublishMsg(&nats.Msg{Subject: m.Subject, Header: nats.Header{HeaderCancel: {id}}})
 	}
 	return msg, err
 }

@@ -111,6 +111,7 @@ func ReadSubject(p feed.Partition) string {
 // without a detour. Safe for concurrent use.
 type Local struct {
 	handlers sync.Map // feed.Partition to Handler
+	standbys sync.Map // feed.Partition to StandbyHandler
 }
 
 // Add makes h answer for p.
@@ -118,6 +119,14 @@ func (l *Local) Add(p feed.Partition, h Handler) { l.handlers.Store(p, h) }
 
 // Remove ends what Add began, unless another handler has taken its place.
 func (l *Local) Remove(p feed.Partition, h Handler) { l.handlers.CompareAndDelete(p, h) }
+
+// AddStandby makes h answer reads for p that ask for a standby.
+func (l *Local) AddStandby(p feed.Partition, h StandbyHandler) { l.standbys.Store(p, h) }
+
+// RemoveStandby ends what AddStandby began, unless another handler has taken its place.
+func (l *Local) RemoveStandby(p feed.Partition, h StandbyHandler) {
+	l.standbys.CompareAndDelete(p, h)
+}
 
 func (l *Local) find(p feed.Partition) Handler {
 	if l == nil {
@@ -133,17 +142,20 @@ func (l *Local) find(p feed.Partition) Handler {
 // Do sends r to the owner of its partition. The error is an *Error if the owner
 // refused the request as a whole, *NoOwnerError if none answered, *NoQuorumError if
 // none can, ErrUnknown for a write whose answer did not come, or the context's.
-func (c *Client) Do(ctx context.Context, r *Request) (*Response, error) { return c.do(ctx, r, nil) }
+func (c *Client) Do(ctx context.Context, r *Request) (*Response, error) {
+	return c.do(ctx, r, nil, nil)
+}
 
-// do is Do of a request to a container of which more than its number is known; nil: it is not.
-func (c *Client) do(ctx context.Context, r *Request, info *ContainerInfo) (*Response, error) {
+// do is Do of a request to a container of which more than its number is known; nil: it is not. A standby may
+// answer too if stale is not nil.
+func (c *Client) do(ctx context.Context, r *Request, info *ContainerInfo, stale *staleRead) (*Response, error) {
 	ctx, cancel := c.bound(ctx)
 	defer cancel()
 	ctx, unwatch := c.quorum.watch(ctx, r.Partition)
 	defer unwatch()
 	ctx, span := startSpan(ctx, r, info)
 	r.TraceParent, r.TraceState = TraceContext(ctx)
-	resp, err := c.send(ctx, r)
+	resp, err := c.sendStale(ctx, r, stale)
 	endSpan(span, resp, err)
 	return resp, err
 }
@@ -169,8 +181,9 @@ type attempts struct {
 	since   time.Time  // when it answered so first
 }
 
-// send sends a request until it is answered, or nobody can answer it any more.
-func (c *Client) send(ctx context.Context, r *Request) (*Response, error) {
+// send sends a request until it is answered, or nobody can answer it any more. Where an attempt was not
+// answered a standby is asked, if stale is not nil.
+func (c *Client) send(ctx context.Context, r *Request, stale *staleRead) (*Response, error) {
 	past := attempts{c: c, began: time.Now()}
 	pause := 2 * time.Millisecond
 	for {
@@ -186,6 +199,11 @@ func (c *Client) send(ctx context.Context, r *Request) (*Response, error) {
 		}
 		if err == nil {
 			return resp, nil
+		}
+		if stale != nil && unanswered(err) {
+			if resp := c.askStandby(ctx, r, stale.lsn); resp != nil {
+				return resp, resp.refusal()
+			}
 		}
 		if err := past.judgeFailure(ctx, r, h, on, err); err != nil {
 			return nil, err
@@ -369,12 +387,12 @@ func (c *Client) once(ctx context.Context, r *Request, h Handler) (*Response, er
 // request sends a request to the subject of its kind.
 func (c *Client) request(ctx context.Context, r *Request, data []byte) (*nats.Msg, error) {
 	if !r.Reads() {
-		return c.ask(ctx, RequestSubject(r.Partition), r, data)
+		return c.ask(ctx, &nats.Msg{Subject: RequestSubject(r.Partition), Data: data}, r)
 	}
-	msg, err := c.ask(ctx, ReadSubject(r.Partition), r, data)
+	msg, err := c.ask(ctx, &nats.Msg{Subject: ReadSubject(r.Partition), Data: data}, r)
 	if errors.Is(err, nats.ErrNoResponders) && !c.cfg.ReadOnly {
 		// An owner of an earlier version answers on the one subject only.
-		return c.ask(ctx, RequestSubject(r.Partition), r, data)
+		return c.ask(ctx, &nats.Msg{Subject: RequestSubject(r.Partition), Data: data}, r)
 	}
 	return msg, err
 }

@@ -20,6 +20,7 @@ type Container struct {
 	client *Client
 	info   ContainerInfo
 	paths  []document.Path // of the partition key
+	reads  consistency
 }
 
 // WriteOptions guard a write.
@@ -58,9 +59,9 @@ func (c *Client) Open(info ContainerInfo) (*Container, error) {
 	return ct, nil
 }
 
-// do asks the owner of one of the container's partitions.
+// do asks the owner of one of the container's partitions, or for some reads a standby.
 func (c *Container) do(ctx context.Context, r *Request) (*Response, error) {
-	return c.client.do(ctx, r, &c.info)
+	return c.client.do(ctx, r, &c.info, c.staleRead(r))
 }
 
 // Info returns the container as the catalog held it when it was opened.
@@ -112,6 +113,24 @@ func keyComponent(raw []byte) (any, error) {
 		return nil, errors.New("an array or object cannot be a partition key")
 	}
 	return json.Number(raw), nil
+}
+
+// KeyOfValues returns the partition key whose components are raw JSON values, one for
+// each path; ok is false if they are none, such as an array.
+func KeyOfValues(values [][]byte) (key feed.PartitionKey, ok bool) {
+	components := make([]any, len(values))
+	for i, raw := range values {
+		if len(raw) == 0 {
+			return key, false
+		}
+		v, err := keyComponent(raw)
+		if err != nil {
+			return key, false
+		}
+		components[i] = v
+	}
+	key, err := feed.NewPartitionKey(components...)
+	return key, err == nil
 }
 
 // PartitionFor returns the physical partition that holds key.

@@ -28,6 +28,7 @@ const (
 	AttrStatusCode = attribute.Key("db.response.status_code") // of an answer that refuses
 	AttrPartition  = attribute.Key("millrace.partition")
 	AttrLSN        = attribute.Key("millrace.lsn")
+	AttrStandby    = attribute.Key("millrace.standby") // of an answer from a copy, and not by the owner
 )
 
 // SystemName is the value of AttrSystem.

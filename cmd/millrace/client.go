@@ -43,12 +43,15 @@ type container interface {
 	Put(ctx context.Context, body []byte, etag string) (store.Item, error)
 	Delete(ctx context.Context, key feed.PartitionKey, id, etag string) error
 	Query(ctx context.Context, r store.QueryRequest) (*store.QueryPage, error)
+	// Eventual is the container with reads that may lack the latest writes.
+	Eventual() container
 }
 
 // endpointFlags say at which endpoint a command works; without one it is NATS.
 type endpointFlags struct {
 	url, keyFile string
-	fromEnv      bool // url is that of the environment
+	fromEnv      bool   // url is that of the environment
+	consistency  string // of reads
 }
 
 // The environment variables of an endpoint.
@@ -74,9 +77,24 @@ func (a *app) addEndpoint(cmd *cobra.Command, f *endpointFlags) {
 	flags.String("ca", "", "PEM file that signs the server's certificate (MILLRACE_CONNECT_CA), or the endpoint's")
 }
 
+// The values of --consistency.
+const (
+	readsStrong   = "strong"
+	readsEventual = "eventual"
+)
+
+// addConsistency gives a command that reads the choice of what it must see.
+func (a *app) addConsistency(cmd *cobra.Command, f *endpointFlags) {
+	cmd.Flags().StringVar(&f.consistency, "consistency", readsStrong,
+		"strong sees all that was written before; with eventual a standby may answer, which may lack the latest writes")
+}
+
 // resolve takes the endpoint of the environment if the command line names neither an
 // endpoint nor a server, also not by the directory or the credentials of one.
 func (f *endpointFlags) resolve(cmd *cobra.Command) error {
+	if f.consistency != "" && f.consistency != readsStrong && f.consistency != readsEventual {
+		return &usageError{fmt.Errorf("--consistency %s: %s or %s is expected", f.consistency, readsStrong, readsEventual)}
+	}
 	flags := cmd.Flags()
 	server := flags.Changed("server")
 	named := server || flags.Changed("dir") || flags.Changed("creds")
@@ -117,6 +135,10 @@ func (a *app) withClient(cmd *cobra.Command, f *endpointFlags, work func(ctx con
 	if err := f.resolve(cmd); err != nil {
 		return err
 	}
+	if f.consistency == readsEventual {
+		strong := work
+		work = func(ctx context.Context, c client) error { return strong(ctx, eventualClient{c}) }
+	}
 	if f.url == "" {
 		return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error { return work(ctx, localClient{s}) })
 	}
@@ -143,9 +165,25 @@ type remoteClient struct{ *remote.Client }
 func (c remoteClient) Container(ctx context.Context, database, name string) (container, error) {
 	ct, err := c.Client.Container(ctx, database, name)
 	if err != nil {
-		return nil, err // and not a nil *remote.Container
+		return nil, err
 	}
-	return ct, nil
+	return remoteContainer{ct}, nil
+}
+
+// remoteContainer is a container of an endpoint.
+type remoteContainer struct{ *remote.Container }
+
+func (c remoteContainer) Eventual() container { return remoteContainer{c.Container.Eventual()} }
+
+// eventualClient finds containers whose reads may lack the latest writes.
+type eventualClient struct{ client }
+
+func (c eventualClient) Container(ctx context.Context, database, name string) (container, error) {
+	ct, err := c.client.Container(ctx, database, name)
+	if err != nil {
+		return nil, err
+	}
+	return ct.Eventual(), nil
 }
 
 // localClient is a client over NATS.
@@ -170,6 +208,8 @@ func (c localClient) Create(ctx context.Context, database, name string, spec sto
 
 // localContainer is a container over NATS.
 type localContainer struct{ *store.Container }
+
+func (c localContainer) Eventual() container { return localContainer{c.Container.Eventual()} }
 
 func (c localContainer) Upsert(ctx context.Context, body []byte) error {
 	_, err := c.Container.Upsert(ctx, body)

@@ -74,6 +74,7 @@ every physical partition.`,
 		},
 	}
 	cmd.Flags().StringVarP(&f.key, "key", "k", "", "partition key of the item")
+	a.addConsistency(cmd, &f.at)
 	a.addEndpoint(cmd, &f.at)
 	return cmd
 }

@@ -71,6 +71,7 @@ text, and '["eu", 7]' is a hierarchical key, or the beginning of one.`,
 	flags.StringArrayVarP(&f.params, "param", "p", nil, "value of a parameter, as in --param name=json")
 	flags.StringVarP(&f.output, "output", "o", "table", "form of the output: "+strings.Join(queryOutputs, ", "))
 	// The root's shorthand of this flag is --container here.
+	a.addConsistency(cmd, &f.at)
 	a.addEndpoint(cmd, &f.at)
 	flags.StringVar(&a.configFile, "config", a.configFile, "configuration file; its keys are explained in configs/millrace.yaml")
 	return cmd

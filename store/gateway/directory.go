@@ -31,6 +31,11 @@ func newCollection(client *store.Client, info store.ContainerInfo) (*collection,
 	}, nil
 }
 
+// isOf tells whether the collection knows of a container what the gateway needs.
+func (c *collection) isOf(info *store.ContainerInfo) bool {
+	return c.info.ID == info.ID && len(c.info.Partitions) == len(info.Partitions) && c.info.Spec.Standbys == info.Spec.Standbys
+}
+
 // directory finds containers. While it runs it follows the catalog, so that a request for an
 // item need not ask it. A container that it does not know is looked up in the catalog. It
 // keeps only properties of a container that never change: name, id, partitions.
@@ -80,7 +85,7 @@ func (d *directory) applyCatalog(infos []store.ContainerInfo) {
 		if info.State != store.ContainerReady {
 			continue
 		}
-		if c := d.known[info.Database+"/"+info.Name]; c != nil && c.info.ID == info.ID && len(c.info.Partitions) == len(info.Partitions) {
+		if c := d.known[info.Database+"/"+info.Name]; c != nil && c.isOf(info) {
 			known[info.Database+"/"+info.Name] = c
 			continue
 		}
@@ -144,5 +149,5 @@ func (s *Server) collection(x *exchange) (*collection, error) {
 	if rid := x.header(headerCollection); rid != "" && rid != c.ridText {
 		return nil, refuseAs(400, 1024, "container %s has the resource id %s, the request is meant for %s", c.info.Name, c.ridText, clip(rid))
 	}
-	return c, nil
+	return c.consistent(x), nil
 }

@@ -25,6 +25,7 @@ const (
 	headerIndexMetrics  = "X-Ms-Cosmos-Populateindexmetrics"
 	headerIndexMetrics2 = "X-Ms-Cosmos-Populateindexmetrics-V2"
 	headerIncremental   = "A-Im"
+	headerConsistency   = "X-Ms-Consistency-Level"
 )
 
 // Headers of answers.

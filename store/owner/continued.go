@@ -121,6 +121,7 @@ func StateCommit(id feed.LogID, prev feed.Checksum, time int64, trimmed feed.LSN
 // goroutine uses it.
 type Replayer struct {
 	a *applier
+	s *Server    // of p
 	p *Partition // that is followed; nil where none is
 }
 
@@ -148,7 +149,14 @@ func (r *Replayer) Apply(c *feed.Commit) error {
 	if r.a.last.lsn == 0 && !Begins(c) {
 		return fmt.Errorf("no log begins with the commit at LSN %d, and what stood before it is not there", c.LSN)
 	}
-	return r.a.apply(c)
+	if err := r.a.apply(c); err != nil {
+		return err
+	}
+	if r.p != nil {
+		r.p.showApplied(r.a)
+		r.p.changed.notify()
+	}
+	return nil
 }
 
 // LSN is that of the last commit that the engine holds, 0 if it holds none.
@@ -156,6 +164,14 @@ func (r *Replayer) LSN() feed.LSN { return r.a.last.lsn }
 
 // Sum is the checksum of that commit.
 func (r *Replayer) Sum() feed.Checksum { return r.a.last.sum }
+
+// Serve has the copy that is followed answer reads from what was applied, until stop is called, or ctx ends. Call it once,
+// and stop before Follow's work returns.
+func (r *Replayer) Serve(ctx context.Context) (stop func(), err error) {
+	r.p.showApplied(r.a)
+	r.a.hide, r.a.parts = r.p.showSchema, &r.p.parts
+	return r.s.serveCopy(ctx, r.p)
+}
 
 // End returns the last LSN that the log has, of a partition that is followed.
 func (r *Replayer) End(ctx context.Context) (feed.LSN, error) {
@@ -234,7 +250,7 @@ func (s *Server) Follow(ctx context.Context, id feed.Partition, work func(ctx co
 		if err != nil {
 			return fmt.Errorf("partition %s: %w", id, err)
 		}
-		return work(ctx, &Replayer{a, p}, end)
+		return work(ctx, &Replayer{a, s, p}, end)
 	})
 }
 

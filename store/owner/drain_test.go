@@ -179,7 +179,7 @@ func TestI2_AFencedOwnerIsSilentToAWriteWithoutAKey(t *testing.T) {
 	handled := make(chan struct{}, 1)
 	_, err := nc.Subscribe(store.RequestSubject(w.id), func(m *nats.Msg) {
 		defer func() { handled <- struct{}{} }()
-		(&Server{nc: nc}).answer(context.Background(), first.Partition, m, false)
+		(&Server{nc: nc}).answer(context.Background(), first.Partition, m, false, first.Handle)
 		if err := m.Respond([]byte(end)); err != nil { // behind the answer
 			t.Error(err)
 		}

@@ -37,6 +37,8 @@ type instruments struct {
 
 	requests, requestBytes metric.Int64Counter
 	requestTime            metric.Float64Counter
+
+	standbyReads metric.Int64Counter
 }
 
 var meters = newInstruments(meter.Of(instrumentation))
@@ -62,6 +64,8 @@ func newInstruments(m meter.Meter) *instruments {
 		requests:     m.Counter("millrace.partition.requests", "{request}", "Requests that a physical partition answered, by database, container, partition and operation: read or write."),
 		requestBytes: m.Counter("millrace.partition.size", "By", "Bytes of items that a physical partition answered, and of changes that it wrote to its log."),
 		requestTime:  m.DurationCounter("millrace.partition.duration", "Time of the readers and of the decider of a physical partition, estimated from a sample of the requests."),
+
+		standbyReads: m.Counter("millrace.standby.reads", "{request}", "Reads that were answered by this process's copies of other stores' partitions."),
 
 		diskFree: m.Gauge("millrace.disk.free", "By", "Free space on the disk of the data directory, or on that of the embedded server's logs if it is less."),
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"time"
 
@@ -30,41 +31,56 @@ type subscription struct {
 	queries map[string]context.CancelFunc // under way, by the names that their clients gave them
 }
 
+func newSubscription() *subscription {
+	return &subscription{slots: make(chan struct{}, remoteMax), queries: map[string]context.CancelFunc{}}
+}
+
 // subscribe serves p on its subjects until stop is called. A drain ends ctx and
 // not the requests under way: the partition answers everybody before it stops.
 func (s *Server) subscribe(ctx context.Context, p *Partition) (*subscription, error) {
 	ctx = context.WithoutCancel(ctx)
-	o := &subscription{slots: make(chan struct{}, remoteMax), queries: map[string]context.CancelFunc{}}
+	o := newSubscription()
 	for _, subject := range []string{store.RequestSubject(p.id), store.ReadSubject(p.id)} {
 		readsOnly := subject == store.ReadSubject(p.id)
-		sub, err := s.nc.Subscribe(subject, func(m *nats.Msg) {
-			if id := m.Header.Get(store.HeaderCancel); id != "" {
-				o.cancel(id)
-				return
-			}
-			// Blocks the subscription and not the server: what waits behind it stays in its
-			// pending messages, which are bounded too.
-			o.slots <- struct{}{}
-			ctx, end := o.begin(ctx, m.Header.Get(store.HeaderQuery)) // before the message that ends it can come
-			o.answers.Go(func() {
-				defer func() { <-o.slots }()
-				defer end()
-				s.answer(ctx, p, m, readsOnly)
-			})
-		})
-		if err != nil {
-			o.stop()
-			return nil, fmt.Errorf("partition %s: subscribe: %w", p.id, err)
+		sub, err := s.nc.Subscribe(subject, o.receive(ctx, func(ctx context.Context, m *nats.Msg) {
+			s.answer(ctx, p, m, readsOnly, p.Handle)
+		}))
+		if err == nil {
+			err = o.add(sub)
 		}
-		closed := make(chan struct{})
-		o.subs, o.closed = append(o.subs, sub), append(o.closed, closed)
-		sub.SetClosedHandler(func(string) { close(closed) })
-		if err := sub.SetPendingLimits(16*remoteMax, -1); err != nil {
+		if err != nil {
 			o.stop()
 			return nil, fmt.Errorf("partition %s: subscribe: %w", p.id, err)
 		}
 	}
 	return o, nil
+}
+
+// add makes sub one of those that stop ends.
+func (o *subscription) add(sub *nats.Subscription) error {
+	closed := make(chan struct{})
+	o.subs, o.closed = append(o.subs, sub), append(o.closed, closed)
+	sub.SetClosedHandler(func(string) { close(closed) })
+	return sub.SetPendingLimits(16*remoteMax, -1)
+}
+
+// receive returns what takes messages, each of which answer answers beside the others.
+func (o *subscription) receive(ctx context.Context, answer func(context.Context, *nats.Msg)) nats.MsgHandler {
+	return func(m *nats.Msg) {
+		if id := m.Header.Get(store.HeaderCancel); id != "" {
+			o.cancel(id)
+			return
+		}
+		// Blocks the subscription and not the server: what waits behind it stays in its
+		// pending messages, which are bounded too.
+		o.slots <- struct{}{}
+		ctx, end := o.begin(ctx, m.Header.Get(store.HeaderQuery)) // before the message that ends it can come
+		o.answers.Go(func() {
+			defer func() { <-o.slots }()
+			defer end()
+			answer(ctx, m)
+		})
+	}
 }
 
 // begin returns the context of a request, which ends when its client cancels it by id.
@@ -123,7 +139,7 @@ const drainMax = 2 * time.Second
 // outcome gets no answer, because that is what silence means. A reader whose reply subject
 // is no inbox gets none either: it could have the answer written to a subject on which it
 // may not publish.
-func (s *Server) answer(ctx context.Context, p *Partition, m *nats.Msg, readsOnly bool) {
+func (s *Server) answer(ctx context.Context, p *Partition, m *nats.Msg, readsOnly bool, handle func(context.Context, *store.Request) *store.Response) {
 	if readsOnly && !guard.IsInbox(m.Reply) {
 		return
 	}
@@ -144,7 +160,7 @@ func (s *Server) answer(ctx context.Context, p *Partition, m *nats.Msg, readsOnl
 	case r.Partition != p.id:
 		resp = &store.Response{Err: store.Refuse(store.StatusBadRequest, "request for partition %s came to %s", r.Partition, p.id)}
 	default:
-		resp = p.Handle(ctx, r)
+		resp = handle(ctx, r)
 	}
 	if resp.Err != nil && resp.Err.Status == store.StatusUnknown {
 		return
@@ -160,6 +176,102 @@ func (s *Server) answer(ctx context.Context, p *Partition, m *nats.Msg, readsOnl
 	if err := m.Respond(data); err != nil && !s.nc.IsClosed() {
 		p.log.Warn("an answer could not be sent", "error", err)
 	}
+}
+
+// copyRight is the right of a copy to answer as what it is, of a moment ago. It ends before an owner of this process
+// writes to the copy's engine, which would then be newer than what the copy knows of it.
+type copyRight struct {
+	noRight
+	ends context.Context
+}
+
+func (r copyRight) Trust() context.Context { return r.ends }
+func (r copyRight) Valid() bool            { return r.ends.Err() == nil }
+
+// readCopy answers reads from a copy that follows its log; see store.StandbyHandler.
+type readCopy struct {
+	s *Server
+	p *Partition
+}
+
+// HandleAtLeast answers from the last commit that was applied. Nobody waits for an answer to end: one whose right ends
+// under it is refused, as an owner's is.
+func (c *readCopy) HandleAtLeast(ctx context.Context, r *store.Request, lsn feed.LSN) *store.Response {
+	h := c.s.enter()
+	if h == nil {
+		return c.refuse("is made anew")
+	}
+	defer h.users.Done() // the engine is not made anew under it
+	if !r.Stale() {
+		return c.refuse("does not answer this, only the owner does")
+	}
+	if s := c.p.state.Load(); s.schema == nil || s.lsn < lsn {
+		return c.refuse("has not come to LSN %d yet", lsn)
+	}
+	resp := c.p.Handle(ctx, r)
+	switch {
+	case resp.Err == nil, resp.Err.Status == store.StatusNotFound:
+		meters.standbyReads.Add(ctx, 1)
+	case resp.Err.Status == store.StatusGone:
+		return c.refuse("has ended")
+	}
+	return resp
+}
+
+// refuse is the answer of a copy that has none. It is not StatusGone: that is of owners, and may stay unsaid.
+func (c *readCopy) refuse(format string, args ...any) *store.Response {
+	return &store.Response{Err: store.Refuse(store.StatusUnavailable, "the copy of partition %s that this process (%s) keeps "+format, append([]any{c.p.id, c.p.owner}, args...)...)}
+}
+
+// serveCopy has a copy answer reads, until stop is called. From then on it has no right, and who is being answered is
+// refused: an owner who is about to open the partition does not wait for him.
+func (s *Server) serveCopy(ctx context.Context, p *Partition) (stop func(), err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	p.lease, p.closed = copyRight{ends: ctx}, true // nothing is decided here
+	c := &readCopy{s, p}
+	o := newSubscription()
+	sub, err := s.nc.QueueSubscribe(store.StandbySubject(p.id), "standbys", o.receive(ctx, func(ctx context.Context, m *nats.Msg) {
+		s.answer(ctx, p, m, true, func(ctx context.Context, r *store.Request) *store.Response {
+			lsn, err := atLeast(m)
+			if err != nil {
+				return &store.Response{Err: store.Refuse(store.StatusBadRequest, "%v", err)}
+			}
+			return c.HandleAtLeast(ctx, r, lsn)
+		})
+	}))
+	if err == nil {
+		err = o.add(sub)
+	}
+	if s.cfg.Local != nil {
+		s.cfg.Local.AddStandby(p.id, c)
+	}
+	stop = func() {
+		if s.cfg.Local != nil {
+			s.cfg.Local.RemoveStandby(p.id, c)
+		}
+		cancel()
+		if sub != nil {
+			_ = sub.Unsubscribe() // the connection is closed
+		}
+	}
+	if err != nil {
+		stop()
+		return nil, fmt.Errorf("partition %s: subscribe: %w", p.id, err)
+	}
+	return stop, nil
+}
+
+// atLeast returns the LSN that a copy must hold to answer m.
+func atLeast(m *nats.Msg) (feed.LSN, error) {
+	text := m.Header.Get(store.HeaderAtLeast)
+	if text == "" {
+		return 0, nil
+	}
+	lsn, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("header %s is %q, want an LSN in decimal", store.HeaderAtLeast, text)
+	}
+	return feed.LSN(lsn), nil
 }
 
 // noLog stands for a stream that is gone: nothing can be read or appended.

@@ -15,7 +15,7 @@
 //
 // Loading is the owner's own (owner.Server.Follow): the newest snapshot whose log and checksum fit, or
 // what the engine already has. So is applying (owner.Replayer). The commits come from the process's
-// feed.Hub. A copy is a partition of the engine like any other, and nobody is served from it.
+// feed.Hub. A copy is a partition of the engine like any other.
 //
 // A copy is warm while it follows and is not far behind: it had all that the log had ten seconds ago (lag). The group is
 // told which are, and gives free leases to those who have them.
@@ -32,6 +32,16 @@
 // no tables while it is open, and commits in their place cost four times as much. A second engine for copies would not
 // stop the first, but an owner could not open them as they are. So it happens once for each load, and a turn rests after
 // one (loadRest).
+//
+// # Reads
+//
+// A copy that has reached the log's end once answers reads, as what it is: of a moment ago (owner.Replayer.Serve). Who asks
+// may ask for an LSN that it must hold. It answers from a snapshot of the engine that has all of the commit whose LSN it
+// tells, or of a later one, like an owner; settled reads, and all that writes, are the owner's. Its right to answer ends before the
+// follower does, so before an owner of this process writes to the engine beside it:
+//
+//	yield ─▶ the right ends ─▶ follower ended ─▶ open: takeover commit, writes
+//	            who is being answered looks at the right behind his snapshot, and is refused
 //
 // # Freeing
 //
@@ -56,7 +66,8 @@
 //     took over. What a copy holds when it is opened may be of an owner with a later lease than this
 //     process's, which then gives up (owner.SupersededError): the copy's state tells its epoch.
 //   - I2: only commits that the log has delivered are applied, each whole and in order. So a copy holds
-//     nothing that is not known to be in the log, and an LSN means the same here as at the owner. What
+//     nothing that is not known to be in the log, and an LSN means the same here as at the owner: a session that
+//     has seen an LSN finds here all that it saw, if the copy holds that. What
 //     an engine had before was applied by an owner, behind an acknowledged append. A batch that a yield
 //     interrupts is finished first, and one that a crash interrupts is applied again from the last sync.
 //   - I3: the owner's code applies, and reads no clock and no setting that is not in the log. Whether a copy

@@ -155,6 +155,11 @@ func (f *follower) follow(ctx context.Context, r *owner.Replayer, end feed.LSN) 
 				f.endTurn()
 				f.log.Info("the copy of another store's partition is ready", "lsn", uint64(r.LSN()), "replayed", uint64(r.LSN()-from),
 					"took", time.Since(began).Round(time.Millisecond))
+				stop, err := r.Serve(ctx)
+				if err != nil {
+					return err
+				}
+				defer stop() // it comes here once
 			}
 		}
 		f.askEnd(ctx, r)

@@ -22,7 +22,15 @@ type Container struct {
 	client *Client
 	sdk    *azcosmos.ContainerClient
 	info   store.ContainerInfo
-	paths  []document.Path // of the partition key
+	paths  []document.Path            // of the partition key
+	level  *azcosmos.ConsistencyLevel // of reads; nil: that of the account
+}
+
+// Eventual returns the container with reads and queries that may lack the latest writes.
+func (c *Container) Eventual() *Container {
+	with := *c
+	with.level = azcosmos.ConsistencyLevelEventual.ToPtr()
+	return &with
 }
 
 // Info returns what the protocol tells of the container. Its ID is of this endpoint
@@ -109,7 +117,7 @@ func (c *Container) absence(err error) error {
 func (c *Container) Read(ctx context.Context, key feed.PartitionKey, id string) (store.Item, error) {
 	var body []byte
 	err := c.client.do(withKey(ctx, key), func(ctx context.Context) error {
-		resp, err := c.sdk.ReadItem(ctx, azcosmos.NewPartitionKey(), id, nil)
+		resp, err := c.sdk.ReadItem(ctx, azcosmos.NewPartitionKey(), id, &azcosmos.ItemOptions{ConsistencyLevel: c.level})
 		body = resp.Value
 		return err
 	})
@@ -123,7 +131,7 @@ func (c *Container) Read(ctx context.Context, key feed.PartitionKey, id string) 
 // protocol. With Explain it reads the first row, since the protocol tells of indexes
 // only beside rows. What the SDK counts as metrics of the store stays zero.
 func (c *Container) Query(ctx context.Context, r store.QueryRequest) (*store.QueryPage, error) {
-	o := &azcosmos.QueryOptions{PageSizeHint: int32(r.RowsMax), PopulateIndexMetrics: r.Explain}
+	o := &azcosmos.QueryOptions{PageSizeHint: int32(r.RowsMax), PopulateIndexMetrics: r.Explain, ConsistencyLevel: c.level}
 	if r.Explain {
 		o.PageSizeHint = 1
 	}

@@ -1,0 +1,54 @@
+package gateway
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/millrace/millrace/feed"
+)
+
+// consistent returns the container with the reads that a request asks for. Where the container has no standbys all are
+// answered by owners, which is stronger than what anybody can ask for.
+//
+//	Eventual, ConsistentPrefix       a standby where there is one, which spares the owner
+//	Session, or nothing, with a      the owner; where it does not answer, a standby that holds
+//	session token                    what the session has seen
+//	Strong, BoundedStaleness, or     the owner
+//	no token
+func (c *collection) consistent(x *exchange) *collection {
+	if c.info.Spec.Standbys == 0 {
+		return c
+	}
+	with := *c
+	switch level := x.header(headerConsistency); {
+	case strings.EqualFold(level, "Eventual"), strings.EqualFold(level, "ConsistentPrefix"):
+		with.Container = c.Eventual()
+	case level == "", strings.EqualFold(level, "Session"):
+		lsns := parseSession(x.header(headerSession))
+		if len(lsns) == 0 {
+			return c
+		}
+		with.Container = c.InSession(lsns)
+	default:
+		return c
+	}
+	return &with
+}
+
+// parseSession reads session tokens, joined by commas; see sessionToken. What is none, such as that of another server, is left
+// out: the owner answers then, and sees more than any session.
+func parseSession(text string) map[uint32]feed.LSN {
+	lsns := map[uint32]feed.LSN{}
+	for token := range strings.SplitSeq(text, ",") {
+		number, rest, _ := strings.Cut(strings.TrimSpace(token), ":")
+		version, lsn, ok := strings.Cut(rest, "#")
+		n, err := strconv.ParseUint(number, 10, 32)
+		at, err2 := strconv.ParseUint(lsn, 10, 64)
+		if !ok || version != "-1" || err != nil || err2 != nil {
+			continue
+		}
+		// A client may hold several of one partition, and has seen them all.
+		lsns[uint32(n)] = max(lsns[uint32(n)], feed.LSN(at))
+	}
+	return lsns
+}

@@ -1,0 +1,223 @@
+package standby_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/integration/poll"
+	"github.com/millrace/millrace/store"
+)
+
+// askStandby asks whatever standby listens, as a client over NATS does.
+func (c *cluster) askStandby(r *store.Request, atLeast feed.LSN) (*store.Response, error) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
+	defer cancel()
+	m, err := c.srv.NC.RequestMsgWithContext(ctx, &nats.Msg{
+		Subject: store.StandbySubject(r.Partition), Data: store.AppendRequest(nil, r),
+		Header: nats.Header{store.HeaderAtLeast: {strconv.FormatUint(uint64(atLeast), 10)}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return store.DecodeResponse(m.Data)
+}
+
+func readOf(id feed.Partition, key feed.PartitionKey, item string) *store.Request {
+	return &store.Request{Partition: id, Transact: &store.Transact{Key: key, Ops: []store.Operation{{Kind: store.OpRead, ID: item}}}}
+}
+
+// TestI2_AStandbyAnswersASessionThatItHolds reads while the partition's owner is dead and its lease is still held.
+func TestI2_AStandbyAnswersASessionThatItHolds(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	ct := c.container("things", followed)
+	id := ct.Partitions()[0]
+	a := c.start("a", t.TempDir())
+	a.owns(id)
+	scribble(t, ct, rand.New(rand.NewPCG(7, 7)), 40)
+	key := pk(t, "k1")
+	item, err := ct.Upsert(t.Context(), []byte(`{"id":"mine","k":"k1","n":41,"u":"mine"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := c.start("b", t.TempDir())
+	b.ready(id)
+	a.kill()
+
+	session := ct.InSession(map[uint32]feed.LSN{id.Number: item.ETag.LSN})
+	got, err := session.Read(t.Context(), key, "mine")
+	if err != nil || got.ETag != item.ETag || string(got.Body) != string(item.Body) {
+		t.Fatalf("read %s %s, %v; want %s %s", got.ETag, got.Body, err, item.ETag, item.Body)
+	}
+	if _, err := session.Read(t.Context(), key, "nobody's"); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("an item that is not there: %v", err)
+	}
+	page, err := session.Query(t.Context(), store.QueryRequest{Text: "SELECT VALUE c.id FROM c WHERE c.n = 41 AND c.u = 'mine'"})
+	if err != nil || len(page.Rows) != 1 || string(page.Rows[0]) != `"mine"` {
+		t.Errorf("the query gave %+v, %v", page, err)
+	}
+	if got, err := ct.Eventual().Read(t.Context(), key, "mine"); err != nil || got.ETag != item.ETag {
+		t.Errorf("an eventual read gave %s, %v", got.ETag, err)
+	}
+
+	// What the copy does not hold, and what nobody allowed it, nobody answers.
+	for what, ct := range map[string]*store.Container{
+		"a session that has seen more":  ct.InSession(map[uint32]feed.LSN{id.Number: c.end(id) + 1}),
+		"a session of other partitions": ct.InSession(map[uint32]feed.LSN{id.Number + 1: 1}),
+		"no session":                    ct,
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		if got, err := ct.Read(ctx, key, "mine"); err == nil {
+			t.Errorf("%s: read %s", what, got.ETag)
+		}
+		cancel()
+	}
+}
+
+// TestAStandbyAnswersReadsAlone asks a standby for all that it must leave to the owner.
+func TestAStandbyAnswersReadsAlone(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	ct := c.container("things", followed)
+	id := ct.Partitions()[0]
+	a := c.start("a", t.TempDir())
+	a.owns(id)
+	key := pk(t, "k1")
+	item, err := ct.Upsert(t.Context(), []byte(`{"id":"x","k":"k1","n":1,"u":"x"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.start("b", t.TempDir()).ready(id)
+	end := c.end(id)
+
+	if resp, err := c.askStandby(readOf(id, key, "x"), item.ETag.LSN); err != nil || resp.Err != nil || resp.Transact.Results[0].Item.ETag != item.ETag || resp.Transact.LSN < item.ETag.LSN {
+		t.Errorf("a read was answered by %+v, %v", resp, err)
+	}
+	refs := []store.ItemRef{{Key: key, ID: "x"}}
+	for what, r := range map[string]struct {
+		request *store.Request
+		atLeast feed.LSN
+		status  store.Status
+	}{
+		"a later state":        {readOf(id, key, "x"), end + 1000, store.StatusUnavailable},
+		"a read with barrier":  {&store.Request{Partition: id, Read: &store.ReadItems{Barrier: true, Refs: refs}}, 0, store.StatusUnavailable},
+		"settled versions":     {&store.Request{Partition: id, Versions: &store.ReadVersions{Refs: refs}}, 0, store.StatusUnavailable},
+		"the owner's state":    {&store.Request{Partition: id, Status: &store.StatusRequest{}}, 0, store.StatusUnavailable},
+		"another partition":    {readOf(feed.Partition{Container: id.Container, Number: 9}, key, "x"), 0, 0},
+		"a write":              {&store.Request{Partition: id, Transact: &store.Transact{Key: key, Ops: []store.Operation{{Kind: store.OpDelete, ID: "x"}}}}, 0, store.StatusForbidden},
+		"two reads in a batch": {&store.Request{Partition: id, Transact: &store.Transact{Key: key, Batch: true, Ops: []store.Operation{{Kind: store.OpRead, ID: "x"}, {Kind: store.OpRead, ID: "x"}}}}, 0, store.StatusUnavailable},
+	} {
+		resp, err := c.askStandby(r.request, r.atLeast)
+		if r.status == 0 {
+			if !errors.Is(err, nats.ErrNoResponders) {
+				t.Errorf("%s: %+v, %v; want no answer", what, resp, err)
+			}
+			continue
+		}
+		if err != nil || resp.Err == nil || resp.Err.Status != r.status {
+			t.Errorf("%s: %+v, %v; want %d", what, resp, err, r.status)
+		}
+	}
+	if got, err := ct.Read(t.Context(), key, "x"); err != nil || got.ETag != item.ETag || c.end(id) != end {
+		t.Errorf("afterwards the item is %s, %v, and the log ends at %d; before, %s and %d", got.ETag, err, c.end(id), item.ETag, end)
+	}
+}
+
+// TestACopyThatIsOpenedAnswersNoMore has the standby become the owner: whoever asks for a standby finds none.
+func TestACopyThatIsOpenedAnswersNoMore(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.ttl = 5 * time.Second
+	ct := c.container("things", followed)
+	id := ct.Partitions()[0]
+	a := c.start("a", t.TempDir())
+	a.owns(id)
+	scribble(t, ct, rand.New(rand.NewPCG(8, 8)), 20)
+	b := c.start("b", t.TempDir())
+	b.ready(id)
+	a.kill()
+	b.owns(id)
+	if resp, err := c.askStandby(readOf(id, pk(t, "k1"), "x"), 0); !errors.Is(err, nats.ErrNoResponders) {
+		t.Errorf("a standby of a partition that this store owns answered %+v, %v", resp, err)
+	}
+	// It is the owner that answers now.
+	if _, err := ct.Eventual().Read(t.Context(), pk(t, "k1"), "nobody's"); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("an eventual read: %v", err)
+	}
+}
+
+// TestI2_SessionsSeeWhatTheyWroteThroughATakeOver has sessions write and read while the owner dies and the standby takes
+// over: whoever answers, what was acknowledged to a session is there for it.
+func TestI2_SessionsSeeWhatTheyWroteThroughATakeOver(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.ttl = 5 * time.Second
+	ct := c.container("things", followed)
+	id := ct.Partitions()[0]
+	a := c.start("a", t.TempDir())
+	a.owns(id)
+	b := c.start("b", t.TempDir())
+	b.ready(id)
+
+	var sessions sync.WaitGroup
+	var over atomic.Bool
+	var turns [3]atomic.Int64
+	for n := range turns {
+		sessions.Go(func() { wanders(t, ct, n, &turns[n], &over) })
+	}
+	// Some turns with the old owner, some without any, and some with the new one.
+	pass := func(more int64) {
+		t.Helper()
+		for n := range turns {
+			from := turns[n].Load()
+			poll.Until(t, func() error {
+				return poll.Unless(turns[n].Load() >= from+more || t.Failed(), "the session makes no turns")
+			})
+		}
+	}
+	pass(20)
+	a.kill()
+	pass(3)
+	b.owns(id)
+	pass(20)
+	over.Store(true)
+	sessions.Wait()
+}
+
+// wanders creates items and reads what was acknowledged, in a session, until it is over.
+func wanders(t *testing.T, ct *store.Container, n int, turns *atomic.Int64, over *atomic.Bool) {
+	key := pk(t, "k1")
+	var seen feed.LSN // of the session
+	last := ""        // of the acknowledged items
+	for sent := 0; !over.Load(); sent++ {
+		id := fmt.Sprintf("s%d-%d", n, sent)
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		item, err := ct.Create(ctx, fmt.Appendf(nil, `{"id":%q,"k":"k1","u":%q}`, id, id))
+		cancel()
+		if err == nil {
+			last, seen = id, max(seen, item.ETag.LSN)
+		}
+		if last == "" {
+			continue
+		}
+		ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
+		item, err = ct.InSession(map[uint32]feed.LSN{0: seen}).Read(ctx, key, last)
+		cancel()
+		if err != nil || item.ID != last {
+			t.Errorf("session %d, which has seen LSN %d, read %q in place of %s: %v", n, seen, item.ID, last, err)
+			return
+		}
+		turns.Add(1)
+	}
+}
