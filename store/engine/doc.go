@@ -78,7 +78,7 @@
 // the count, so that the DB is damaged then like by a block that differs, or by a failed sync.
 //
 // A small DB to which nothing was written for some seconds merges its tables into one level, once: at rest it
-// takes what its keys take, and a memtable, whatever was overwritten before.
+// takes about what its keys take, and a memtable, whatever was overwritten before.
 //
 // The package reads no clock: what expires when is computed from the times that
 // commits carry.

@@ -27,6 +27,7 @@ type oracle struct {
 	open    int            // commits and snapshots, and whoever is alone
 	closed  bool
 	isAlone bool        // those that begin wait
+	holds   bool        // new commits wait, see hold
 	turns   []chan bool // of those who want to be alone; false says that the oracle was closed
 	commits int         // since discard was called
 }
@@ -52,6 +53,10 @@ func (o *oracle) begin(w *writer, closing bool) (uint64, error) {
 	// Before closed is looked at: whoever was alone may have closed the oracle, because Badger could not be
 	// opened again.
 	o.enterLocked()
+	for o.holds {
+		o.idle.Wait()
+		o.enterLocked()
+	}
 	if o.closed && !closing {
 		return 0, ErrClosed
 	}
@@ -77,6 +82,20 @@ func (o *oracle) end(w *writer) {
 		o.discard(o.lowestLocked())
 	}
 	o.doneLocked()
+}
+
+// hold keeps new commits waiting while f runs.
+func (o *oracle) hold(f func() error) error {
+	o.mu.Lock()
+	o.holds = true
+	o.mu.Unlock()
+	defer func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.holds = false
+		o.idle.Broadcast()
+	}()
+	return f()
 }
 
 // forget has Badger learn now which old versions nobody needs.

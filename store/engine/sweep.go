@@ -16,9 +16,9 @@ const (
 	// flattenAfter is for how long nothing was written before tables are merged into one level, and
 	// flattenMax is up to how many bytes of tables. Tables of the first level hold what was overwritten
 	// since: 1,000 items of 1 KB written again and again stood in 17 MB of tables at rest. In a larger DB
-	// that is a small part, and a merge of it would write all levels anew.
+	// that is a small part, a merge of it would write all levels anew, and commits would wait for it.
 	flattenAfter = 10 * time.Second
-	flattenMax   = 64 << 20
+	flattenMax   = 32 << 20
 )
 
 // sweeper deletes what is under the prefixes of dropped and cleared partitions, and, in a small DB
@@ -37,15 +37,16 @@ func (s *sweeper) start(d *DB) {
 	s.done.Go(func() {
 		look := time.NewTicker(flattenAfter)
 		defer look.Stop()
-		last := d.o.last()
+		last, flat := d.o.last(), uint64(0)
 		for {
 			select {
 			case <-s.quit:
 				return
 			case <-look.C:
 				now := d.o.last()
-				if now == last {
+				if now == last && now != flat {
 					d.flatten()
+					flat = now // also if it could not be: it is tried again when something was written
 				}
 				last = now
 				continue
@@ -140,25 +141,35 @@ func (d *DB) sweepPrefix(prefix uint32, quit <-chan struct{}) error {
 	return d.updateMeta(func(t *tx) error { return t.delete(metaKey(metaGarbage, string(start))) })
 }
 
-// flatten merges all tables of a small DB into one level. Others read and write meanwhile; Badger's own
-// merges wait, and are begun again behind it. It does nothing where the first level is empty, so at
-// rest once.
+// flatten merges the tables of a small DB into one level. Others read meanwhile, and commits wait, for some
+// tenths of a second: Badger goes on until there is one level, and each memtable that is written would add to another.
+// Nothing is done where only the first level has tables, or it has none. One or two of a young DB stay.
 func (d *DB) flatten() {
 	if d.Sound() != nil {
 		return // a merge would leave out what cannot be read
 	}
 	// Badger must not be closed meanwhile: who wants to hand tables over waits for the snapshot, as for any other.
 	err := d.view(&d.meta, func(*badger.Txn) error {
-		var bytes int64
-		levels := d.b.Levels()
-		for i := range levels {
-			bytes += levels[i].Size
-		}
-		if levels[0].NumTables == 0 || bytes > flattenMax {
-			return nil
-		}
-		d.o.forget() // what the last commits have overwritten too
-		return d.b.Flatten(1)
+		return d.o.hold(func() error {
+			var first, others int64
+			for _, l := range d.b.Levels() {
+				if l.Level == 0 {
+					first = l.Size
+				} else {
+					others += l.Size
+				}
+			}
+			if first == 0 || others == 0 || first+others > flattenMax {
+				return nil
+			}
+			// What a merge writes without room on the disk damages the DB; where the disk is full it stays as it is.
+			free, err := d.loading.free(d.dir)
+			if err != nil || free < d.cfg.Headroom()+first+others {
+				return err
+			}
+			d.o.forget() // what the last commits have overwritten too
+			return d.b.Flatten(1)
+		})
 	})
 	if err != nil {
 		// Nothing is lost: Badger merges them when there are more.
