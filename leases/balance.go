@@ -41,7 +41,8 @@ type Decision struct {
 // lease, and a member gives up what the others expect.
 //
 // A lease weighs 1, or what its holder published, rounded to a power of two between 1/16
-// and 1024. Free leases go to the member with the least weight, the heaviest lease first.
+// and 1024. A free lease that is bound goes to the member of the node that used it last: it would come back from
+// any other. Other free leases go to the member with the least weight, the heaviest lease first.
 // Within the weight that a member gets so, it gets leases that its node held before. A lease goes to a
 // member that is warm for it in place of the lightest, unless it would have to move away again. Then the
 // heaviest member gives the lightest one its heaviest lease of which one and a half times
@@ -53,7 +54,8 @@ type Decision struct {
 //
 // Each move makes the difference smaller, or reverses it to at most a third of its size. So
 // the sum of squares falls with each move, and the moves end. With equal weights they end
-// when no two members differ by more than one. Only its holder ever gives a lease up.
+// when no two members differ by more than one. Only its holder ever gives a lease up. One that is bound
+// does not move.
 //
 // The Owner of a lease that can be taken is empty. An owner that is not among the members
 // counts as a closed member. The order of the arguments has no influence.
@@ -109,7 +111,9 @@ func newPlan(members []Member, leases []Lease) *plan {
 		if owner == nil {
 			owner = add(Member{Holder: lease.Owner, Closed: true})
 		}
-		owner.held = append(owner.held, lease)
+		if !lease.Bound {
+			owner.held = append(owner.held, lease)
+		}
 		owner.weight += roundWeight(lease.Weight)
 	}
 	slices.SortFunc(p.loads, func(a, b *load) int { return cmp.Compare(a.Holder, b.Holder) })
@@ -128,6 +132,11 @@ func heaviestFirst(a, b *Lease) int {
 
 // assignFree gives each free lease to a member.
 func (p *plan) assignFree() {
+	give := func(l *load, lease *Lease) {
+		l.weight += roundWeight(lease.Weight)
+		p.taken[lease.Resource] = l.Holder
+	}
+	p.assignBound(give)
 	// Two passes. The first gives leases to the lightest members only to learn how much
 	// weight each gets; the weights are set back after it. The second gives each node what
 	// it held before, within that weight, and the rest to the lightest. Without that limit a
@@ -145,10 +154,6 @@ func (p *plan) assignFree() {
 	for i, l := range p.loads {
 		target[i], l.weight = l.weight, before[i]
 	}
-	give := func(l *load, lease *Lease) {
-		l.weight += roundWeight(lease.Weight)
-		p.taken[lease.Resource] = l.Holder
-	}
 	for _, lease := range p.free {
 		node := nodeOf(lease.Last)
 		for i, l := range p.loads {
@@ -165,6 +170,21 @@ func (p *plan) assignFree() {
 			give(l, lease)
 		}
 	}
+}
+
+// assignBound gives the free leases that are bound to the members of the nodes that used them last, however much those
+// have. Where such a node takes nothing, or does not live, its leases are given as others are.
+func (p *plan) assignBound(give func(*load, *Lease)) {
+	var rest []*Lease
+	for _, lease := range p.free {
+		user := p.lightestOf(lease.Resource, func(l *load) bool { return lease.Bound && nodeOf(l.Holder) == lease.User })
+		if user == nil {
+			rest = append(rest, lease)
+			continue
+		}
+		give(user, lease)
+	}
+	p.free = rest
 }
 
 // assignWarm gives free leases to members that are warm for them, the lightest of those first. None gets so

@@ -47,6 +47,14 @@ func members(holders ...string) []leases.Member {
 	return out
 }
 
+// bound makes leases that only the node can do something with.
+func bound(user string, all []leases.Lease) []leases.Lease {
+	for i := range all {
+		all[i].User, all[i].Bound = user, true
+	}
+	return all
+}
+
 // warm returns a member that is prepared for resources, named by the letters of names.
 func warm(holder, names string) leases.Member {
 	m := leases.Member{Holder: holder, Warm: map[string]uint64{}}
@@ -171,6 +179,40 @@ func TestBalance(t *testing.T) {
 			name:    "a warm member that has more than others gets none",
 			members: []leases.Member{{Holder: "a/1"}, warm("b/1", "u"), {Holder: "c/1"}},
 			leases:  slices.Concat(held("a/1", "uvxyz"), held("b/1", "mn")), giveUp: map[string]string{"a/1": "uv"},
+		},
+		{
+			name: "a bound lease goes to who used it last, however much that has", members: []leases.Member{{Holder: "a/2"}, warm("b/1", "x"), {Holder: "c/1"}},
+			leases: slices.Concat(bound("a", held("a/2", "uvw")), bound("a", after("b/1", held("", "x")))),
+			take:   map[string]string{"a/2": "x"},
+		},
+		{
+			name: "and does not move from there", members: members("a/1", "b/1"),
+			leases: slices.Concat(bound("a", held("a/1", "uvwx")), held("a/1", "yz")),
+			giveUp: map[string]string{"a/1": "yz"},
+		},
+		{
+			name:    "nor from anybody else",
+			members: members("a/1", "b/1"), leases: bound("c", held("a/1", "uvwx")),
+		},
+		{
+			name: "who used it last is gone", members: members("b/1", "c/1"),
+			leases: slices.Concat(held("b/1", "u"), bound("a", held("", "x"))),
+			take:   map[string]string{"c/1": "x"},
+		},
+		{
+			name: "who used it last takes nothing", members: []leases.Member{closed("a/1"), {Holder: "b/1"}},
+			leases: bound("a", held("", "x")),
+			take:   map[string]string{"b/1": "x"},
+		},
+		{
+			name: "who used it last declines it", members: []leases.Member{{Holder: "a/1", Declines: []string{"x"}}, {Holder: "b/1"}},
+			leases: bound("a", held("", "xy")),
+			take:   map[string]string{"a/1": "y", "b/1": "x"},
+		},
+		{
+			name: "who used it last gets no other lease for that", members: members("a/1", "b/1"),
+			leases: slices.Concat(held("a/1", "u"), bound("a", held("", "x")), held("", "yz")),
+			take:   map[string]string{"a/1": "x", "b/1": "yz"},
 		},
 		{
 			name: "two heavy ones part", members: members("a/1", "b/1"),

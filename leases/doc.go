@@ -100,16 +100,20 @@
 // # Who used a lease
 //
 // Work may hold a lease and find that it can do nothing with it, for what it needs is with the node that held the lease
-// before. So each record says which node used it last, and from which epoch on nobody else has ([Held.User]). A holder
-// counts as a user from the write that takes the lease on, so that nothing has to be written before the work begins:
+// before. So each record says which node used it last, and from which epoch on nobody else has ([Held.User]). Taking a
+// lease leaves that as it is. Work that goes on says so before, which costs one write where another node used the lease
+// last:
 //
 //	a uses it         a, since 1
-//	a dies, b takes   b, since 2
-//	LeaveUnused       a, since 1    b waits for a, and may die
+//	a dies, b takes   a, since 1    b may wait for a, die, or take it once more after a lost reply
 //	Use               b, since 2    written before b goes on
+//	LeaveUnused       a, since 1    what b was about to do was certainly not done
 //
-// A holding that ends in order without Use leaves the record as it was before. The node is not known where records were
-// lost.
+// The node is not known where records were lost. Of a record of an earlier release, which does not tell it, the last
+// holder counts.
+//
+// Where only that node can do something with the lease, the work binds it ([Held.Bind]). When b gives it up it goes to
+// a, and a keeps it, however much a has: from any other it would come back, and nobody is served meanwhile.
 //
 // # When things go wrong
 //

@@ -37,6 +37,7 @@ type fakeClient struct {
 	mute  bool          // watches deliver nothing, now or later
 	late  *fakeState    // what new watches deliver at first, as from a replica that lags
 	put   func(key string)
+	loses func(key string) bool // whether a put's reply is lost too
 }
 
 func (s *fakeServer) client() *fakeClient { return &fakeClient{fakeServer: s} }
@@ -96,6 +97,7 @@ func (c *fakeClient) Put(ctx context.Context, key string, value []byte, last uin
 	if c.put != nil {
 		c.put(key)
 	}
+	lose = lose || c.loses != nil && c.loses(key)
 	c.mu.Unlock()
 	type result struct {
 		revision uint64

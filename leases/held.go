@@ -44,8 +44,9 @@ type Held struct {
 	trustEnded bool // trust has ended for good
 	taken      bool // the record is another's: nothing to release
 	ending     bool // Context has ended, trust has not
-	used       bool // Use was called
-	left       bool // the record may say that this holding is not used
+	uses       int  // calls of Use that were not taken back
+	named      bool // the record is known to name this node as who used the lease last, if uses are not 0
+	bound      bool // see Bind
 	endingAt   time.Duration
 	checkpoint []byte
 }
@@ -55,6 +56,7 @@ func newHeld(ctx context.Context, m *Manager, resource string, before use, w wri
 	h := &Held{
 		cfg: &m.cfg, clock: m.clock, weight: m.weightOf, node: m.cfg.Node, before: before,
 		resource: resource, epoch: w.rec.Epoch, checkpoint: w.rec.Checkpoint,
+		named: before.Node == m.cfg.Node, bound: w.rec.Bound,
 		w: w, renewedAt: start, weighed: start, checkedAt: start, born: time.Now(),
 		writeToken: make(chan struct{}, 1), nudge: make(chan struct{}, 1),
 	}
@@ -177,6 +179,7 @@ func (h *Held) write(ctx context.Context, change func(*leaseRecord)) error {
 func (h *Held) refresh(r *leaseRecord) {
 	r.TTL = h.cfg.TTL.Milliseconds()
 	r.Progress = h.progressed().UnixMilli()
+	h.noteUse(r)
 	if h.works.Load() {
 		r.LastError, r.Attempts = "", 0
 	}
@@ -340,7 +343,8 @@ func (h *Held) release(ctx context.Context, err error) (attempts int, _ error) {
 		return attempts, nil
 	}
 	_, putErr := h.w.put(ctx, func(r *leaseRecord) {
-		r.Owner, r.Last, r.Host, r.Used = "", h.w.holder, "", h.user()
+		r.Owner, r.Last, r.Host = "", h.w.holder, ""
+		h.noteUse(r)
 		r.Progress = h.progressed().UnixMilli()
 		if err != nil {
 			r.LastError, r.Attempts = clip(err.Error(), errorBytesMax), attempts
@@ -349,7 +353,7 @@ func (h *Held) release(ctx context.Context, err error) (attempts int, _ error) {
 		// one met. A holder that was succeeded does not come here: its write is refused.
 		if behind, ok := errors.AsType[*EpochBehindError](err); ok {
 			r.Epoch = max(r.Epoch, behind.Seen)
-			r.Used = new(use) // the records of who used it in those epochs were lost
+			r.Used, r.Bound = new(use), false // the records of who used it in those epochs were lost
 		}
 	})
 	if _, taken := errors.AsType[*takenError](putErr); taken {

@@ -26,6 +26,11 @@ type Lease struct {
 	// Last is the owner before the lease became free.
 	Last string
 
+	// User is the node that used the lease last, see [Held.User]; "" if that is not known.
+	// Bound says that only this node can do something with it, see [Held.Bind].
+	User  string
+	Bound bool
+
 	// Host is where the owner runs.
 	Host string
 
@@ -58,7 +63,7 @@ type Lease struct {
 func (r *leaseRecord) lease(group string, revision uint64) Lease {
 	return Lease{
 		Group: group, Resource: r.Resource, Owner: r.Owner, Last: r.Last, Host: r.Host,
-		Epoch: r.Epoch, Weight: r.weight(), Checkpoint: r.Checkpoint,
+		User: r.lastUse().Node, Bound: r.Bound, Epoch: r.Epoch, Weight: r.weight(), Checkpoint: r.Checkpoint,
 		LastError: r.LastError, Attempts: r.Attempts,
 		Acquired: unixMilli(r.Acquired), Progress: unixMilli(r.Progress), Revision: revision,
 	}

@@ -115,6 +115,16 @@ type Group struct {
 	Leases []Lease
 	// Warm is what each of the nodes has given to SetWarm, as of its last beat.
 	Warm map[string]map[string]uint64
+
+	members []Member
+}
+
+// Takes reports whether a node would take a resource if that were free: one of its processes lives, is not about to end
+// and does not decline it.
+func (g *Group) Takes(node, resource string) bool {
+	return slices.ContainsFunc(g.members, func(m Member) bool {
+		return nodeOf(m.Holder) == node && !m.Closed && !slices.Contains(m.Declines, resource)
+	})
 }
 
 // Group returns what this process saw of its group lately: each second at least it looks again. It is

@@ -44,6 +44,7 @@ type leaseRecord struct {
 	LastError  string  `json:"lastError,omitempty"`
 	Attempts   int     `json:"attempts,omitempty"`
 	Used       *use    `json:"used,omitempty"`       // nil: as an earlier release wrote it
+	Bound      bool    `json:"bound,omitempty"`      // see Held.Bind
 	Acquired   int64   `json:"acquiredMs,omitempty"` // unix ms, informative
 	Progress   int64   `json:"progressMs,omitempty"` // unix ms, informative
 }

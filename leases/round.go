@@ -17,8 +17,9 @@ func (l *loop) balanceRound(runCtx context.Context) {
 	now := l.clock()
 	live := l.view.live(now)
 	leases := l.assessWanted(live, now)
-	l.group.Store(&Group{Nodes: l.nodes(live), Leases: leases, Warm: warmOf(live)})
-	decision := Balance(l.Holder(), l.members(live, true, now), leases)
+	members := l.members(live, true, now)
+	l.group.Store(&Group{Nodes: l.nodes(live), Leases: leases, Warm: warmOf(live), members: members})
+	decision := Balance(l.Holder(), members, leases)
 	// A member that was just marked gets nothing in a second plan, so that its leases do not
 	// wait for the next round. Marking after that plan marks nobody: the members named now
 	// have only begun to wait.
@@ -48,7 +49,8 @@ func (l *loop) balanceRound(runCtx context.Context) {
 	}
 	l.balance = now + l.cfg.BalanceInterval
 	for _, resource := range Balance(l.Holder(), l.members(live, false, now), leases).GiveUp {
-		if task := l.local[resource]; task != nil && task.held != nil {
+		// Bound perhaps since its last renewal, of which the plan does not know.
+		if task := l.local[resource]; task != nil && task.held != nil && !task.held.isBound() {
 			l.log.Info("lease given up to balance", "resource", resource, "epoch", task.held.epoch)
 			task.held.endWork(ErrMoved)
 		}
@@ -95,6 +97,7 @@ func (l *loop) assessWanted(live map[string]*memberRecord, now time.Duration) []
 		if seen := l.view.leases[resource]; seen != nil && seen.rec != nil {
 			lease.Weight = seen.rec.weight()
 			lease.Last = seen.rec.Last
+			lease.User, lease.Bound = seen.rec.lastUse().Node, seen.rec.Bound
 			if seen.rec.Owner != "" {
 				lease.Last = seen.rec.Owner
 			}
@@ -203,7 +206,9 @@ func (l *loop) startTaking(runCtx context.Context, resource, how string) {
 		start, err := w.put(ctx, func(r *leaseRecord) {
 			r.Resource, r.Owner, r.Last, r.Host, r.Epoch = resource, l.Holder(), previous, l.cfg.Host, epoch
 			r.TTL, r.Acquired, r.Progress = l.cfg.TTL.Milliseconds(), acquired, acquired
-			r.Used = before.by(l.cfg.Node, epoch) // before the work begins, because it may die at any moment
+			// As it was, until the work says that it uses the lease: it may die before, or the reply to this
+			// write may be lost and the lease taken once more.
+			r.Used = &before
 			if r.Weight == 0 {
 				r.Weight = weight
 			}

@@ -13,7 +13,7 @@ import (
 func TestWhoUsedALease(t *testing.T) {
 	type holding struct {
 		node string
-		does string // one letter after the other: u uses it, l leaves it unused
+		does string // one letter after the other: u uses it, l takes a use back
 		ends string // "dies", "drains", or "fails" with work that meets the fence of a greater epoch
 	}
 	tests := []struct {
@@ -26,12 +26,15 @@ func TestWhoUsedALease(t *testing.T) {
 		{"one who died", []holding{{"a", "u", "dies"}}, "a", 1},
 		{"one who drained", []holding{{"a", "u", "drains"}}, "a", 1},
 		{"one who came back", []holding{{"a", "u", "dies"}, {"a", "", "dies"}, {"a", "u", "drains"}}, "a", 1},
-		{"who came next may have", []holding{{"a", "u", "dies"}, {"b", "", "dies"}}, "b", 2},
+		{"who came next died before", []holding{{"a", "u", "dies"}, {"b", "", "dies"}}, "a", 1},
 		{"who came next did not, and drained", []holding{{"a", "u", "dies"}, {"b", "", "drains"}}, "a", 1},
-		{"who came next did not, said so and died", []holding{{"a", "u", "dies"}, {"b", "l", "dies"}}, "a", 1},
-		{"who came next did in the end", []holding{{"a", "u", "dies"}, {"b", "lu", "dies"}}, "b", 2},
-		{"who came next did first", []holding{{"a", "u", "dies"}, {"b", "ul", "dies"}}, "b", 2},
-		{"two, and the first again", []holding{{"a", "u", "dies"}, {"b", "u", "drains"}, {"a", "", "dies"}}, "a", 3},
+		{"who came next had nothing to take back", []holding{{"a", "u", "dies"}, {"b", "l", "dies"}}, "a", 1},
+		{"who came next took it back", []holding{{"a", "u", "dies"}, {"b", "ul", "dies"}}, "a", 1},
+		{"who came next took it back, and drained", []holding{{"a", "u", "dies"}, {"b", "ul", "drains"}}, "a", 1},
+		{"who came next did in the end", []holding{{"a", "u", "dies"}, {"b", "ulu", "dies"}}, "b", 2},
+		{"who came next did once of twice", []holding{{"a", "u", "dies"}, {"b", "uul", "dies"}}, "b", 2},
+		{"who came back took it back", []holding{{"a", "u", "dies"}, {"a", "ul", "dies"}}, "a", 1},
+		{"two, and the first again", []holding{{"a", "u", "dies"}, {"b", "u", "drains"}, {"a", "", "dies"}}, "b", 2},
 		{"of epochs whose records were lost nothing is known", []holding{{"a", "u", "fails"}}, "", 0},
 		{"nor when they are used again, of before", []holding{{"a", "u", "fails"}, {"a", "u", "dies"}}, "a", 11},
 	}
@@ -46,9 +49,6 @@ func TestWhoUsedALease(t *testing.T) {
 					p := g.start(node, []string{"r"}, func(p *proc, _ *Config) {
 						p.work = func(ctx context.Context, h *Held) error {
 							if failed.Load() {
-								if err := h.LeaveUnused(ctx); err != nil {
-									return err
-								}
 								return idle(ctx, h)
 							}
 							held <- h
@@ -98,6 +98,88 @@ func TestWhoUsedALease(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestUse_ATakingWhoseReplyIsLostIsNone has b take a lease that a has used, and lose all replies until b gives up and takes
+// it once more, from a record that names b already. b uses nothing, and dies.
+func TestUse_ATakingWhoseReplyIsLostIsNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroup(t)
+		defer g.stop()
+		held := make(chan *Held, 1)
+		work := func(p *proc, _ *Config) {
+			p.work = func(ctx context.Context, h *Held) error {
+				held <- h
+				return idle(ctx, h)
+			}
+		}
+		a := g.start("a", []string{"r"}, work)
+		if err := (<-held).Use(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		a.kill()
+		b := g.start("b", []string{"r"}, func(p *proc, cfg *Config) {
+			work(p, cfg)
+			p.client.loses = func(key string) bool { return key == leaseKey("g", "r") }
+		})
+		g.until("a taking is stored", time.Minute, nil, func() bool {
+			rec, err := g.server.lease("r")
+			return err == nil && rec.Epoch == 2 && rec.Owner == b.m.Holder()
+		})
+		g.pass(2*b.m.cfg.RenewInterval, nil) // it has given up by now
+		b.client.set(func(c *fakeClient) { c.loses = nil })
+		h := <-held
+		if h.Epoch() <= 2 {
+			t.Fatalf("it has the lease in epoch %d: the first taking was not given up", h.Epoch())
+		}
+		if node, since := h.User(); node != "a" || since != 1 {
+			t.Errorf("used by %q since epoch %d, want a since 1", node, since)
+		}
+		b.kill()
+		if rec, err := g.server.lease("r"); err != nil || *rec.Used != (use{"a", 1}) {
+			t.Errorf("the record says %+v, %v, want a since 1", rec.Used, err)
+		}
+	})
+}
+
+// TestUse_IsInTheRecordBeforeItReturns, in the first holding and in one after another node's. An error has said nothing.
+func TestUse_IsInTheRecordBeforeItReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroup(t)
+		defer g.stop()
+		held := make(chan *Held, 1)
+		for i, node := range []string{"a", "b"} {
+			p := g.start(node, []string{"r"}, func(p *proc, _ *Config) {
+				p.work = func(ctx context.Context, h *Held) error {
+					held <- h
+					return idle(ctx, h)
+				}
+			})
+			h := <-held
+			before, _ := h.User()
+			p.client.set(func(c *fakeClient) { c.loses = func(key string) bool { return key == leaseKey("g", "r") } })
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			if err := h.Use(ctx); err == nil {
+				t.Fatal("it is said, though no reply came")
+			}
+			cancel()
+			if user, _ := h.User(); user != before {
+				t.Errorf("after an error it is used by %q, was by %q", user, before)
+			}
+			p.client.set(func(c *fakeClient) { c.loses = nil })
+			g.until("the next renewal takes it back", time.Minute, []string{"r"}, func() bool {
+				rec, err := g.server.lease("r")
+				return err == nil && rec.Used.Node == before
+			})
+			if err := h.Use(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if rec, err := g.server.lease("r"); err != nil || *rec.Used != (use{node, uint64(i + 1)}) {
+				t.Errorf("the record says %+v, %v", rec.Used, err)
+			}
+			p.kill()
+		}
+	})
 }
 
 // TestUsedBefore reads records that have lost something, or that an earlier release wrote.

@@ -86,7 +86,7 @@ func (v *view) applyLease(resource string, e entry, now time.Duration) (bool, er
 	}
 	v.epochs[resource] = max(v.epochs[resource], rec.Epoch)
 	return old == nil || old.rec == nil || old.rec.Owner != rec.Owner || old.rec.Epoch != rec.Epoch ||
-		old.rec.weight() != rec.weight(), nil
+		old.rec.weight() != rec.weight() || old.rec.Bound != rec.Bound, nil
 }
 
 func (v *view) applyMember(node string, e entry, now time.Duration) (bool, error) {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -180,14 +179,11 @@ func (s *Server) serveDamaged(ctx context.Context, p *Partition, damage *Damaged
 }
 
 // awaitHealed looks now and then whether a damaged log is whole, which is errHealed, and, where the partition is not
-// readable, whether the node lives that owned it last, which is errLeft. It returns nil if ctx ended first.
+// readable, whether the node takes it that owned it last, which is errLeft. It returns nil if ctx ended first.
 func (s *Server) awaitHealed(ctx context.Context, p *Partition, damage *DamagedError, readable bool) error {
-	if !readable {
-		// Or that node would take this one for who appended last, and answer nothing either.
-		if err := p.lease.LeaveUnused(ctx); err != nil && ctx.Err() == nil {
-			p.log.Warn("it could not be noted who owned the partition last, and that one answers nothing if this process dies", "error", err)
-		}
-	}
+	// Elsewhere less can be read, or nothing. A process that owned the partition last and can read nothing may give it up:
+	// another is not worse.
+	p.lease.Bind(readable || p.anotherUser() != "")
 	t := time.NewTicker(s.cfg.CheckInterval)
 	defer t.Stop()
 	for {
@@ -197,7 +193,9 @@ func (s *Server) awaitHealed(ctx context.Context, p *Partition, damage *DamagedE
 		case <-t.C:
 		}
 		p.lease.Progress()
-		if group := s.leases.Group(); !readable && group != nil && slices.Contains(group.Nodes, p.anotherUser()) {
+		// Not to one that would not take it: this process would get it again, and meanwhile nobody says what is wrong.
+		user, group := p.anotherUser(), s.leases.Group()
+		if !readable && user != "" && group != nil && group.Takes(user, LeaseResource(p.id)) {
 			return errLeft
 		}
 		want, known := s.logOf(p.id)
@@ -363,6 +361,7 @@ func (p *Partition) takeWrites(harm *DamagedError) {
 	if why := p.trouble.Load(); why != nil && why.Message == harm.Error() {
 		p.trouble.CompareAndSwap(why, nil)
 	}
+	p.lease.Bind(false)
 	p.log.Info("the log is whole again; writes are taken")
 }
 
@@ -378,6 +377,7 @@ func (p *Partition) refuseWrites(damage *DamagedError) {
 	}
 	if p.harm.CompareAndSwap(before, damage) {
 		p.trouble.Store(&store.Error{Status: store.StatusUnavailable, Message: damage.Error()})
+		p.lease.Bind(true) // another owner would open the partition on the damaged log, and may read less
 		p.log.Error(damage.Error())
 	}
 }

@@ -27,6 +27,8 @@ type lease struct {
 	valid  atomic.Bool
 	user   string // the node that used it last, if anybody has, and since when
 	since  uint64
+	uses   atomic.Int64 // calls of Use that were not taken back
+	bound  atomic.Bool
 }
 
 func newLease(t testing.TB, epoch uint64) *lease {
@@ -43,8 +45,9 @@ func (l *lease) Valid() bool            { return l.valid.Load() }
 func (l *lease) Epoch() uint64          { return l.epoch }
 func (l *lease) Progress()              {}
 
-func (l *lease) Use(context.Context) error         { return nil }
-func (l *lease) LeaveUnused(context.Context) error { return nil }
+func (l *lease) Use(context.Context) error         { l.uses.Add(1); return nil }
+func (l *lease) LeaveUnused(context.Context) error { l.uses.Add(-1); return nil }
+func (l *lease) Bind(bound bool)                   { l.bound.Store(bound) }
 func (l *lease) User() (node string, since uint64) { return l.user, l.since }
 
 // world is a NATS server with one container of one physical partition, on which

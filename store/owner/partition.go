@@ -37,11 +37,16 @@ type Lease interface {
 type usable interface {
 	// Use must have returned without an error before anything is appended.
 	Use(ctx context.Context) error
-	// LeaveUnused says that nothing was appended, unless Use was called.
+	// LeaveUnused takes back one call of Use, after which nothing was appended for certain.
 	LeaveUnused(ctx context.Context) error
+	// Bind says whether no other node than the one that used the right last can do something with it.
+	Bind(bound bool)
 	// User is the node that used the right last, "" if that is not known, and the epoch from which on no other has.
 	User() (node string, since uint64)
 }
+
+// Bind does nothing: who only follows a log has nothing that could move.
+func (noRight) Bind(bool) {}
 
 // Log is what a partition needs of its log; *feed.Log is one.
 type Log interface {
@@ -115,6 +120,7 @@ type Partition struct {
 	fenced     atomic.Bool   // another process has appended, whatever the lease says
 	changed    notifier      // tells waiters that state moved
 	parts      atomic.Uint64 // odd while a commit is applied in parts, see wholeSnapshot
+	applying   atomic.Uint64 // LSN of the last commit of which something was written to the engine
 
 	// Stored by the server's loops, which look at disks, logs and clocks, and by open.
 	trouble     atomic.Pointer[store.Error]  // why writes are refused

@@ -144,6 +144,68 @@ func TestI2_AnEngineThatIsMadeAnewIsNotWholeBeforeItsOwnerGoesOn(t *testing.T) {
 	}
 }
 
+// TestI2_WhoCertainlyDidNotAppendHasNotUsedTheLease ends the append of a takeover commit in every way. The lease is used
+// before it, and only where the commit is certainly not in the log that is taken back.
+func TestI2_WhoCertainlyDidNotAppendHasNotUsedTheLease(t *testing.T) {
+	w := newWorld(t, byA)
+	n := w.open(t.TempDir())
+	t.Cleanup(func() { _ = n.db.Close() })
+	a, err := n.attach(t.Context(), w.info.Partitions[0].Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.replay(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		err  error
+		uses int64
+	}{
+		{feed.ErrNoLog, 0},
+		{feed.ErrStorage, 0},
+		{feed.ErrUnavailable, 0},
+		{feed.ErrFenced, 0},
+		{feed.ErrUnknown, 1},
+		{fmt.Errorf("%w: %w", feed.ErrUnknown, feed.ErrNoLog), 1},
+		{fmt.Errorf("%w: %w", feed.ErrUnknown, feed.ErrFenced), 1},
+		{&feed.MismatchError{What: "stored at 9 of another stream"}, 1},
+		{errors.New("nobody knows"), 1},
+		{nil, 1}, // the last, as it changes the log
+	} {
+		n.lease.uses.Store(0)
+		n.log.fault(func(_ context.Context, appendIt func() (feed.LSN, error)) (feed.LSN, error) {
+			if uses := n.lease.uses.Load(); uses != 1 {
+				t.Errorf("%v: %d uses as the append begins", test.err, uses)
+			}
+			if test.err != nil {
+				return 0, test.err
+			}
+			return appendIt()
+		})
+		if err := n.takeOver(t.Context(), a); (err == nil) != (test.err == nil) {
+			t.Errorf("%v: taken over: %v", test.err, err)
+		}
+		if uses := n.lease.uses.Load(); uses != test.uses {
+			t.Errorf("%v: %d uses after it, want %d", test.err, uses, test.uses)
+		}
+	}
+}
+
+// TestDamage_APartitionThatRefusesWritesIsBound until its log is whole again.
+func TestDamage_APartitionThatRefusesWritesIsBound(t *testing.T) {
+	w := newWorld(t, byA)
+	n := w.start(t.TempDir())
+	harm := n.damaged(nil, "its log lacks LSN 3")
+	n.refuseWrites(harm)
+	if !n.lease.bound.Load() {
+		t.Error("it may move to a process that cannot open it")
+	}
+	n.takeWrites(harm)
+	if n.lease.bound.Load() {
+		t.Error("it stays where it is, though its log is whole")
+	}
+}
+
 // TestDraft_TakesATraceContextOfABoundedSize: of what a client sends as one a commit takes what the standard has.
 func TestDraft_TakesATraceContextOfABoundedSize(t *testing.T) {
 	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

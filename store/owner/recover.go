@@ -375,6 +375,7 @@ func (p *Partition) takeOver(ctx context.Context, a *applier) error {
 	c := d.commit(p.feed.ID(), &applied{sum: a.last.sum, schema: a.schema}, p.lease.Epoch(), p.owner)
 	data := feed.AppendCommit(nil, c)
 	lsn, err := p.feed.Append(ctx, a.last.lsn, c.ID, data)
+	p.leaveIfNotAppended(ctx, err)
 	if feed.Damaged(err) { // since the look at its shape
 		return p.lost(nil, "it cannot be written behind LSN %d: %v", a.last.lsn, err)
 	}
@@ -387,6 +388,19 @@ func (p *Partition) takeOver(ctx context.Context, a *applier) error {
 		return fmt.Errorf("partition %s: apply takeover: %w", p.id, err)
 	}
 	return nil
+}
+
+// leaveIfNotAppended takes back that the lease is used, if the takeover commit was certainly not appended: then the
+// engine of who owned the partition before still holds all, and this one's is not to pass for it. Where that is not
+// certain it stays said: the commit may be in the log, and the next owner goes on from it.
+func (p *Partition) leaveIfNotAppended(ctx context.Context, err error) {
+	fenced := errors.Is(err, feed.ErrFenced) && !errors.Is(err, feed.ErrUnknown) // what is there in its place is another's
+	if !fenced && !neverHappened(err) {
+		return
+	}
+	if err := p.lease.LeaveUnused(ctx); err != nil && ctx.Err() == nil {
+		p.log.Warn("it could not be noted who owned the partition last, and that one answers nothing if this process dies", "error", err)
+	}
 }
 
 // engineStopMin is the size of the largest snapshot that the engine takes in by commits, without standing still.
