@@ -95,3 +95,41 @@ func LogOf(stream *jetstream.StreamInfo) (id LogID, ok bool) {
 	id, err := ParseLogID(stream.Config.Metadata[metadataLog])
 	return id, err == nil
 }
+
+// StreamsOf returns the streams of a partition's log that are there: that in which it began, and the new one, to which it
+// may have moved or is being copied.
+func StreamsOf(ctx context.Context, js jetstream.JetStream, p Partition) (there []*jetstream.StreamInfo, err error) {
+	for _, at := range p.locations() {
+		stream, err := js.Stream(ctx, at.stream)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("look at stream %s: %w", at.stream, err)
+		}
+		there = append(there, stream.CachedInfo())
+	}
+	return there, nil
+}
+
+// Untouched reports whether a log's stream has never held more than its maker puts there before the log is used: of a
+// stream in which a log begins the first commit, at LSN 1, of the new stream of one that moves nothing. A stream that was
+// trimmed or purged has held more.
+//
+//	MILLRACE_c7k2x4ab_0      log, last LSN 0 or 1                   untouched
+//	                         log, LSN 2 to 9, or empty behind 9     not
+//	MILLRACE_c7k2x4ab_0_2    copy, to begin at LSN 6, last LSN 5    untouched
+//	                         copy of LSN 6 to 9, or the log         not
+func Untouched(stream *jetstream.StreamInfo) bool {
+	p, isLog := ParseStream(stream.Config.Name)
+	if !isLog {
+		return false
+	}
+	_, holds := LogOf(stream)
+	if stream.Config.Name == p.Stream() {
+		return holds && stream.State.LastSeq <= 1
+	}
+	// Who moves a log copies only what he reads from the old stream. Where that has gone he is left with an empty
+	// copy; one that has messages may be all that there is of the log.
+	return !holds && stream.Config.Metadata[metadataCopy] != "" && stream.State.Msgs == 0 && stream.State.LastSeq < max(stream.Config.FirstSeq, 1)
+}

@@ -34,6 +34,9 @@ func TestStatus_TellsTheRestWhileALogIsSilent(t *testing.T) {
 			t.Errorf("%s is %s: %s; its lag is %+v", p.Name, p.State, p.Reason, p.Lag)
 		}
 	}
+	if s.Waited <= 0 {
+		t.Error("the reading does not tell that it has waited")
+	}
 	if len(s.Pipelines) != 2 {
 		t.Errorf("there are %+v", s.Pipelines)
 	}

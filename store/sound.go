@@ -5,12 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/leases/bucket"
@@ -170,7 +171,7 @@ func examine(ctx context.Context, js jetstream.JetStream) (*Exam, error) {
 		if e.Unnamed, err = stillThere(ctx, js, e.Unnamed); err != nil {
 			return nil, err
 		}
-		e.Left = leftOf(ctx, js, kv, e.Unnamed, e.Streams)
+		e.Left = leftOf(ctx, js, kv, askStreams(ctx, js, e.Unnamed))
 		e.Unnamed = slices.DeleteFunc(e.Unnamed, func(p feed.Partition) bool { return slices.Contains(e.Left, p) })
 	}
 	// The copies tell of databases without containers only. What else the catalog says
@@ -214,11 +215,40 @@ func stillThere(ctx context.Context, js jetstream.JetStream, logs []feed.Partiti
 }
 
 const (
-	// leftTimeout bounds the look at what logs without a record are of.
-	leftTimeout = 3 * time.Second
-	// leftMax bounds the containers that are looked at. Where there are more, records are lost.
-	leftMax = 16
+	// leftMax bounds the logs without a record whose streams are asked for. Where there are more, records are lost.
+	leftMax = 64
+	// leftAsked is how many questions about them are under way at once, because one that is silent takes all its time.
+	leftAsked = 16
 )
+
+// ownTime gives a question the time that js waits for any answer, whatever the others of the caller take.
+func ownTime(ctx context.Context, js jetstream.JetStream) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, js.Options().DefaultTimeout)
+}
+
+// logStreams are the streams of logs; nil stands for those that did not answer.
+type logStreams map[feed.Partition][]*jetstream.StreamInfo
+
+// askStreams asks for the streams of some logs.
+func askStreams(ctx context.Context, js jetstream.JetStream, logs []feed.Partition) logStreams {
+	answers := make([][]*jetstream.StreamInfo, len(logs))
+	var g errgroup.Group
+	g.SetLimit(leftAsked)
+	for i, p := range logs[:min(len(logs), leftMax)] {
+		g.Go(func() error {
+			ctx, cancel := ownTime(ctx, js)
+			defer cancel()
+			answers[i], _ = feed.StreamsOf(ctx, js, p) // nil after an error
+			return nil
+		})
+	}
+	_ = g.Wait()
+	streams := logStreams{}
+	for i, p := range logs {
+		streams[p] = answers[i]
+	}
+	return streams
+}
 
 // leftOf returns those of some logs, of which no record names any, that are of a container that was deleted:
 //
@@ -227,73 +257,143 @@ const (
 //	a maker                          was late, makes 1, and is killed
 //
 // A maker that lives removes what it has made; see Catalog.Create. The other maker of a log's stream is an owner
-// whose log goes on in a new one. What cannot be found out is not among them: a log whose record was lost must
-// stay. streams are the names of the streams.
-func leftOf(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, logs []feed.Partition, streams map[feed.Partition]string) (left []feed.Partition) {
-	ctx, cancel := context.WithTimeout(ctx, leftTimeout)
-	defer cancel()
-	deleted := map[feed.ResourceID]bool{}
-	for _, p := range logs {
-		was, asked := deleted[p.Container]
-		if !asked && len(deleted) < leftMax {
-			was = wasDeleted(ctx, js, kv, p.Container, streams[p])
-			deleted[p.Container] = was
+// whose log goes on in a new one. Neither can leave a log that was written to. Where a container has one, somebody
+// has restored its streams, and means to have it back: all its logs stay, whatever was deleted. So does what cannot be
+// found out, because a log whose record was lost must stay.
+func leftOf(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, streams logStreams) (left []feed.Partition) {
+	keys := map[feed.ResourceID]string{} // of records; "" of containers that stay
+	for p, of := range streams {
+		key := madeFor(p, of)
+		if others, ok := keys[p.Container]; ok && others != key {
+			key = ""
 		}
-		if was {
+		keys[p.Container] = key
+	}
+	var mu sync.Mutex // guards deleted
+	deleted := map[feed.ResourceID]bool{}
+	var g errgroup.Group
+	g.SetLimit(leftAsked)
+	for id, key := range keys {
+		if key == "" {
+			continue
+		}
+		g.Go(func() error {
+			was := wasDeleted(ctx, js, kv, id, key)
+			mu.Lock()
+			defer mu.Unlock()
+			deleted[id] = was
+			return nil
+		})
+	}
+	_ = g.Wait()
+	for p := range streams {
+		if deleted[p.Container] {
 			left = append(left, p)
 		}
 	}
+	slices.SortFunc(left, func(a, b feed.Partition) int { return strings.Compare(a.String(), b.String()) })
 	return left
 }
 
-// wasDeleted tells whether the container that a log's stream is labelled with was deleted, and not its record lost: the
-// bucket remembers the last values of a record that was removed.
-func wasDeleted(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, id feed.ResourceID, name string) bool {
-	stream, err := js.Stream(ctx, name)
-	if err != nil {
-		return false
+// madeFor returns the key of the record that a log was made for, as each of its streams is labelled, if nobody has
+// used it since; "" otherwise.
+func madeFor(p feed.Partition, streams []*jetstream.StreamInfo) (key string) {
+	for _, stream := range streams {
+		if stream == nil || !feed.Untouched(stream) {
+			return ""
+		}
+		_, info, labelled, err := ReadLabel(stream)
+		if err != nil || !labelled || info.ID != p.Container {
+			return ""
+		}
+		is := catalogKey(info.Database, info.Name)
+		if key != "" && key != is {
+			return ""
+		}
+		key = is
 	}
-	_, info, labelled, err := ReadLabel(stream.CachedInfo())
-	if err != nil || !labelled || info.ID != id {
-		return false
-	}
-	key := catalogKey(info.Database, info.Name)
+	return key
+}
+
+// wasDeleted tells whether a container was deleted, and not its record, of that key, lost: the bucket remembers the last
+// values of a record that was removed.
+func wasDeleted(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, id feed.ResourceID, key string) bool {
+	ctx, cancel := ownTime(ctx, js)
+	defer cancel()
 	history, err := kv.History(ctx, key)
 	if err != nil || ctx.Err() != nil { // a history that was cut off looks like a shorter one
 		return false
 	}
-	of := func(entry jetstream.KeyValueEntry) bool {
-		is, err := DecodeContainer(entry.Value())
-		return err == nil && is.ID == id
-	}
-	last := -1
-	for i, entry := range history { // others may have had the name since
-		if of(entry) {
-			last = i
+	var state ContainerState
+	for _, entry := range history { // others may have had the name since
+		if is, err := DecodeContainer(entry.Value()); err == nil && is.ID == id {
+			state = is.State
 		}
 	}
-	if last < 0 {
-		return false
-	}
-	if is, _ := DecodeContainer(history[last].Value()); is.State != ContainerDeleting {
+	if state != ContainerDeleting {
 		return false
 	}
 	// The history is that of any replica, which may lag behind a record that doctor has entered again.
 	now, err := bucket.Newest(ctx, js, kv, key)
-	return errors.Is(err, jetstream.ErrKeyNotFound) || err == nil && !of(now)
+	if err != nil {
+		return errors.Is(err, jetstream.ErrKeyNotFound)
+	}
+	is, err := DecodeContainer(now.Value())
+	return err == nil && is.ID != id // one that cannot be read may be its record
 }
 
 // RemoveLeft removes those of some logs, of which no record names any, that are of a container that was deleted, and returns
-// them. streams are the names of the streams that hold them.
-func (c *Catalog) RemoveLeft(ctx context.Context, streams map[feed.Partition]string) (removed []feed.Partition, err error) {
-	logs := slices.SortedFunc(maps.Keys(streams), func(a, b feed.Partition) int { return strings.Compare(a.String(), b.String()) })
-	for _, p := range leftOf(ctx, c.js, c.kv, logs, streams) {
-		if err := feed.DeleteLog(ctx, c.js, p); err != nil {
-			return removed, err
+// them. streams are those of each log, all that are there, with nil for one that did not answer. An error says which
+// could not be removed; the others are.
+func (c *Catalog) RemoveLeft(ctx context.Context, streams map[feed.Partition][]*jetstream.StreamInfo) (removed []feed.Partition, err error) {
+	var errs []error
+	for _, p := range leftOf(ctx, c.js, c.kv, streams) {
+		is, err := c.removeLeft(ctx, p)
+		if errs = append(errs, err); is {
+			removed = append(removed, p)
 		}
-		removed = append(removed, p)
 	}
-	return removed, nil
+	return removed, errors.Join(errs...)
+}
+
+// removeLeft removes a log that was left, unless it is none any more: streams were listed a while ago, and whoever restores
+// a container may have brought back its log since, or entered its record, by another name too.
+func (c *Catalog) removeLeft(ctx context.Context, p feed.Partition) (removed bool, err error) {
+	looking, cancel := ownTime(ctx, c.js)
+	defer cancel()
+	streams, err := feed.StreamsOf(looking, c.js, p)
+	if err != nil || madeFor(p, streams) == "" {
+		return false, err
+	}
+	if named, err := c.mayName(ctx, p.Container); err != nil || named {
+		return false, err
+	}
+	removing, cancel := ownTime(ctx, c.js)
+	defer cancel()
+	err = feed.DeleteLog(removing, c.js, p)
+	return err == nil, err
+}
+
+// mayName reports whether any record is that of a container, or cannot be read and may be.
+func (c *Catalog) mayName(ctx context.Context, id feed.ResourceID) (bool, error) {
+	keys, err := bucket.Keys(ctx, c.js, CatalogBucket, containerPrefix+">")
+	if err != nil {
+		return false, fmt.Errorf("list the catalog: %w", err)
+	}
+	for _, key := range keys {
+		// The newest, because a replica that lags may have what stood there before.
+		entry, err := bucket.Newest(ctx, c.js, c.kv, key)
+		if errors.Is(err, jetstream.ErrKeyNotFound) {
+			continue
+		}
+		if err != nil {
+			return false, fmt.Errorf("read record %s of the catalog: %w", key, err)
+		}
+		if info, err := readContainer(entry); err != nil || info.ID == id {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // DatabaseRecords are the records of databases, of which there are second copies:

@@ -110,3 +110,57 @@ func TestFix_RemovesWhatIsLeftOfADeletion(t *testing.T) {
 		t.Errorf("the log is still there: %v", err)
 	}
 }
+
+// TestFix_LeavesWhatIsRestoredOfADeletedContainer: somebody has brought back the stream of a container that was deleted by
+// mistake. It holds what was written, so it is not what a maker of logs leaves: the container is entered again.
+func TestFix_LeavesWhatIsRestoredOfADeletedContainer(t *testing.T) {
+	t.Parallel()
+	w := newSoundWard(t)
+	info, err := w.catalog.Create(t.Context(), "default", "brief", store.ContainerSpec{PartitionKey: []string{"/id"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := feed.Partition{Container: info.ID}
+	log, err := feed.OpenLog(t.Context(), w.js, p, feed.LogConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	c := &feed.Commit{ID: feed.NewCommitID(), Log: log.ID(), Owner: "somebody", Transactions: []feed.Transaction{{Control: &feed.Control{Kind: "test"}}}}
+	last, err := log.Append(t.Context(), 1, c.ID, feed.AppendCommit(nil, c))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, cfg := w.stream(p.Stream())
+	var messages []*jetstream.RawStreamMsg
+	for seq := range uint64(last) {
+		m, err := stream.GetMsg(t.Context(), seq+1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		messages = append(messages, m)
+	}
+	if err := w.catalog.Delete(t.Context(), "default", "brief"); err != nil {
+		t.Fatal(err)
+	}
+	if stream, err = w.js.CreateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range messages {
+		if _, err := w.js.Publish(t.Context(), m.Subject, m.Data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	entered := func(text string) bool { return strings.Contains(text, "entered container default/brief") }
+	if r := w.fix(nil); !r.Well() || !slices.ContainsFunc(r.Done, entered) {
+		t.Errorf("%+v", r)
+	}
+	is, err := stream.Info(t.Context())
+	if err != nil || is.State.Msgs != uint64(last) {
+		t.Errorf("its stream holds %+v, %v; want %d commits", is, err, last)
+	}
+	w.open()
+	if again := w.container("brief"); again.ID != info.ID || again.State != store.ContainerReady {
+		t.Errorf("it is %+v, and was %+v", again, info)
+	}
+}

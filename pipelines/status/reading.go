@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/millrace/millrace/feed"
@@ -53,13 +54,57 @@ func (m *Monitor) still(w *watched) time.Duration {
 	return w.now.Sub(last.since)
 }
 
-// measure fills in what w's log and lease say.
-func (m *Monitor) measure(ctx context.Context, w *watched) error {
+// span is from when to when something went on.
+type span struct{ began, ended time.Time }
+
+// idle returns how much of whole no part of which goes on. It puts the parts into order.
+//
+//	whole   |----------------|
+//	parts     |---|   |-|
+//	             |--|
+//	idle    xx      xx   xxxxx
+func (whole span) idle(parts []span) (idle time.Duration) {
+	slices.SortFunc(parts, func(a, b span) int { return a.began.Compare(b.began) })
+	busyUntil := whole.began
+	for _, p := range parts {
+		idle += max(p.began.Sub(busyUntil), 0)
+		if p.ended.After(busyUntil) {
+			busyUntil = p.ended
+		}
+	}
+	return idle + max(whole.ended.Sub(busyUntil), 0)
+}
+
+// waited returns how long a reading of logs, which began at a time and has ended, did nothing but wait for those that are
+// silent; 0 if none is.
+func waited(began time.Time, readers [][]*watched) time.Duration {
+	var answered []span
+	silent := false
+	for _, w := range slices.Concat(readers...) {
+		if silent = silent || w.silent; !w.silent {
+			answered = append(answered, w.measured)
+		}
+	}
+	if !silent {
+		return 0
+	}
+	return span{began, time.Now()}.idle(answered)
+}
+
+// measure fills in what w's log and lease say, and how long that took.
+func (m *Monitor) measure(ctx context.Context, w *watched) {
 	if m.cfg.AnswerTimeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, m.cfg.AnswerTimeout)
 		defer cancel()
 	}
+	began := time.Now()
+	w.unread = m.readLog(ctx, w)
+	w.measured, w.silent = span{began, time.Now()}, w.unread != nil && ctx.Err() != nil
+}
+
+// readLog fills in what w's log and lease say.
+func (m *Monitor) readLog(ctx context.Context, w *watched) error {
 	var data []byte
 	if w.lease != nil {
 		data = w.lease.Checkpoint

@@ -49,6 +49,8 @@ type Status struct {
 	Warnings []string `json:"warnings,omitempty"`
 	// Storage tells of logs and engines; nil if nobody asked.
 	Storage *Storage `json:"storage,omitempty"`
+	// Waited is how much of the time that the reading took nothing was done but to wait for logs that did not answer.
+	Waited time.Duration `json:"-"`
 }
 
 // Healthy says whether no pipeline is stuck or halted and no partition in trouble, as

@@ -109,7 +109,7 @@ func (m *Monitor) ReadOf(ctx context.Context, world *registry.World, held []leas
 		readers[i] = m.readers(&world.Pipelines[i], world.Containers, byResource)
 		for _, w := range readers[i] {
 			g.Go(func() error {
-				w.unread = m.measure(gctx, w)
+				m.measure(gctx, w)
 				return gctx.Err()
 			})
 		}
@@ -117,6 +117,7 @@ func (m *Monitor) ReadOf(ctx context.Context, world *registry.World, held []leas
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
+	s.Waited = waited(s.Time, readers)
 	m.askCounts(ctx, readers)
 	for i := range world.Pipelines {
 		p := m.pipeline(&world.Pipelines[i], world.Containers, readers[i], findings)

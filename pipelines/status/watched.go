@@ -16,8 +16,8 @@ import (
 // watched is what is known of one processor, from which its state is told.
 //
 // It is of one reading of a Monitor. readers makes it; measure, in a goroutine for each, fills in
-// what lease and log say: checkpoint, head, trimmed, oldest, changes and estimated. When all of
-// these have ended, only the goroutine of the reading has it.
+// what lease and log say: checkpoint, head, trimmed, oldest, changes and estimated, and how reading
+// them went. When all of these have ended, only the goroutine of the reading has it.
 type watched struct {
 	resource   processors.Resource
 	record     *registry.Record
@@ -26,6 +26,8 @@ type watched struct {
 	byHand     string        // what an operator is to do if the log was trimmed beyond it; "" for nothing
 	checkpoint *processors.Checkpoint
 	unread     error  // why log and checkpoint could not be read; nil if they were
+	measured   span   // when they were read
+	silent     bool   // the log did not answer in time
 	closed     string // why a partition that it reads or writes does not open; "" if all do
 	head       feed.LSN
 	trimmed    feed.LSN  // where the log begins, if that is behind what follows the checkpoint; else 0

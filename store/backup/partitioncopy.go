@@ -173,9 +173,15 @@ func (c *partitionCopy) setUntil(ctx context.Context, log *feed.Log, p *Partitio
 	return nil
 }
 
-// appendMax is how long a commit is taken to be on its way into the log: an append is sent again for
-// as long as its owner holds the lease, whose lifetime is that by default.
-const appendMax = 10 * time.Second
+// untilMargin is how much later than a commit's time the server's clock is taken to be, at most, when the commit comes
+// into the log. That is an assumption, because nothing in the log tells it:
+//
+//	30 s  an append is sent again for as long as its owner holds the lease, whose lifetime (leases.ttl)
+//	      is by default 30 s at most, that of a node that is alone
+//	30 s  an owner follows the server's clock, and goes by its own where it cannot: the two may differ by that
+//
+// Where leases.ttl is longer, or clocks differ by more, a commit of before until may come later.
+const untilMargin = time.Minute
 
 // wholeUntil returns up to which time the copy of a log lacks no commit, in Unix milliseconds. The copy
 // ends with a commit of time last. The log was looked at again afterwards: next is the time of the commit
@@ -185,14 +191,14 @@ const appendMax = 10 * time.Second
 // log has no later commit at a moment does not prove that none of an earlier time will come. But times in
 // a log never go back:
 //
-//	copied up to 41 of :07, 42 of :09 follows     until just before :09
-//	copied up to 41 of :07, nothing at :08        until just before :07: one of :07 may be on its way
-//	copied up to 41 of :07, nothing at :30        until :20
+//	copied up to 41 of 9:07:07, 42 of 9:07:09 follows   until just before 9:07:09
+//	copied up to 41 of 9:07:07, nothing at 9:07:30      until just before 9:07:07: one of that time may be on its way
+//	copied up to 41 of 9:07:07, nothing at 9:09:00      until 9:08:00
 func wholeUntil(last, next, seen int64) int64 {
 	if next > 0 {
 		return next - 1
 	}
-	return max(last-1, seen-appendMax.Milliseconds())
+	return max(last-1, seen-untilMargin.Milliseconds())
 }
 
 // begins refuses a log that lacks its first commit: what stood there is in no backup that

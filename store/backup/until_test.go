@@ -22,7 +22,9 @@ func TestWholeUntil(t *testing.T) {
 		"the next commit is of the same millisecond":      {minute, minute, minute, minute - 1},
 		"the next commit is of long after":                {minute, 9 * minute, 2 * minute, 9*minute - 1},
 		"nothing follows yet":                             {minute, 0, minute + 50, minute - 1},
-		"nothing has followed for long":                   {minute, 0, 2 * minute, 2*minute - 10_000},
+		"one may be on its way while a lease lives":       {minute, 0, minute + 30_000, minute - 1},
+		"and by a clock that is behind":                   {minute, 0, 2*minute - 1, minute - 1},
+		"nothing has followed for long":                   {minute, 0, 3 * minute, 2 * minute},
 		"the server's clock is behind that of the writer": {minute, 0, minute - 3_600_000, minute - 1},
 		"what follows cannot be read":                     {minute, 0, 0, minute - 1},
 	} {

@@ -175,11 +175,10 @@ func (k *Keeper) removeLeft(ctx context.Context, all []listed, records []store.R
 	for i := range records {
 		named[records[i].Info.ID] = true
 	}
-	unnamed := map[feed.Partition]string{}
+	unnamed := map[feed.Partition][]*jetstream.StreamInfo{}
 	for i := range all {
-		p, isLog := feed.ParseStream(all[i].name)
-		if _, also := unnamed[p]; isLog && !named[p.Container] && !also {
-			unnamed[p] = all[i].name
+		if p, isLog := feed.ParseStream(all[i].name); isLog && !named[p.Container] {
+			unnamed[p] = append(unnamed[p], all[i].info)
 		}
 	}
 	if len(unnamed) == 0 {

@@ -75,6 +75,7 @@ func (s *sampler) run(ctx context.Context) {
 		took := time.Since(began) // to wait for others takes nothing from them
 		var seen *around
 		if err == nil {
+			took -= next.Waited // nor does to wait for a log that does not answer
 			seen = s.lookout.newest(ctx)
 		}
 		if ctx.Err() != nil {

@@ -72,15 +72,18 @@ func TestSampler(t *testing.T) {
 	})
 }
 
-// slowInspector reads pipelines at once, and asks owners and streams for as long as it says.
+// slowInspector reads pipelines, and asks owners and streams, for as long as it says. It waits for logs before it reads
+// pipelines.
 type slowInspector struct {
 	owners, streams time.Duration
+	logs, pipelines time.Duration
 	read            atomic.Int64 // how often it has read pipelines
 }
 
-func (i *slowInspector) Pipelines(context.Context) (*status.Status, error) {
+func (i *slowInspector) Pipelines(ctx context.Context) (*status.Status, error) {
 	i.read.Add(1)
-	return &status.Status{Time: time.Now()}, nil
+	s := &status.Status{Time: time.Now(), Waited: i.logs}
+	return s, passed(ctx, i.logs+i.pipelines)
 }
 
 func (i *slowInspector) Storage(ctx context.Context) (*status.Storage, error) {
@@ -134,6 +137,41 @@ func TestSampler_SomeAreSilent(t *testing.T) {
 				// One in sampleBusy, and the patience with those that are silent.
 				if n, want := i.read.Load()-before, int64(time.Minute/(sampleBusy+lookoutPatience)); n < want {
 					t.Errorf("%d samples in a minute, want %d at least", n, want)
+				}
+				end()
+				<-over
+			})
+		})
+	}
+}
+
+// To wait for a log that is silent takes nothing from others, so a sample comes when that is over. What was done besides
+// counts.
+func TestSampler_ALogIsSilent(t *testing.T) {
+	for name, c := range map[string]struct {
+		logs, pipelines time.Duration
+		every           time.Duration // sample
+	}{
+		"and the others are read at once":    {logs: 2 * time.Second, every: 2*time.Second + sampleBusy},
+		"and the others take their time":     {logs: 2 * time.Second, pipelines: 100 * time.Millisecond, every: 2*time.Second + 21*100*time.Millisecond},
+		"no log is, and all take their time": {pipelines: 100 * time.Millisecond, every: 21 * 100 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, end := context.WithCancel(t.Context())
+				i := &slowInspector{logs: c.logs, pipelines: c.pipelines}
+				s, over := newSampler(i), make(chan struct{})
+				if err := s.join(); err != nil {
+					t.Fatal(err)
+				}
+				go func() {
+					defer close(over)
+					s.run(ctx)
+				}()
+				const samples = 100
+				<-time.After(samples*c.every - time.Millisecond)
+				if n := i.read.Load(); n != samples {
+					t.Errorf("it has begun %d samples, want %d", n, samples)
 				}
 				end()
 				<-over
