@@ -439,7 +439,7 @@ func (g *changesPage) awaitApplied(ctx context.Context, p feed.Partition, groups
 	versions := make([]ETag, 0, len(refs))
 	for ask := some; ask; ask = len(versions) < len(refs) {
 		part := refs[len(versions):min(len(versions)+ReadManyMax, len(refs))]
-		resp, err := g.ct.do(ctx, &Request{Partition: p, Versions: &ReadVersions{Refs: part}})
+		resp, err := g.ct.Do(ctx, &Request{Partition: p, Versions: &ReadVersions{Refs: part}})
 		if err != nil {
 			return fmt.Errorf("changes of %s: %w", p, err)
 		}

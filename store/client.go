@@ -69,6 +69,7 @@ type Client struct {
 	cfg     ClientConfig
 	logs    logs
 	quorum  *quorum
+	silent  sync.Map // feed.Partition to the time.Time from which on its standby is asked again before the owner
 }
 
 // NewClient returns a client that finds containers in catalog.
@@ -151,8 +152,11 @@ func (c *Client) Do(ctx context.Context, r *Request) (*Response, error) {
 func (c *Client) do(ctx context.Context, r *Request, info *ContainerInfo, stale *staleRead) (*Response, error) {
 	ctx, cancel := c.bound(ctx)
 	defer cancel()
-	ctx, unwatch := c.quorum.watch(ctx, r.Partition)
-	defer unwatch()
+	if stale == nil { // a lost quorum keeps owners from answering, and no standby
+		watched, unwatch := c.quorum.watch(ctx, r.Partition)
+		defer unwatch()
+		ctx = watched
+	}
 	ctx, span := startSpan(ctx, r, info)
 	r.TraceParent, r.TraceState = TraceContext(ctx)
 	resp, err := c.sendStale(ctx, r, stale)
@@ -193,7 +197,7 @@ func (c *Client) send(ctx context.Context, r *Request, stale *staleRead) (*Respo
 			r = r.keyed()
 		}
 		on := c.connection(r, h)
-		resp, err := c.once(ctx, r, h)
+		resp, err := c.once(ctx, r, h, c.attemptTime(ctx, r, stale))
 		if err == nil && resp.Err != nil {
 			err = resp.Err
 		}
@@ -201,7 +205,7 @@ func (c *Client) send(ctx context.Context, r *Request, stale *staleRead) (*Respo
 			return resp, nil
 		}
 		if stale != nil && unanswered(err) {
-			if resp := c.askStandby(ctx, r, stale.lsn); resp != nil {
+			if resp := c.askStandby(ctx, r, stale.lsn, 1); resp != nil {
 				return resp, resp.refusal()
 			}
 		}
@@ -345,8 +349,18 @@ func noQuorum(ctx context.Context) bool {
 // errNoAnswer says that a request went out and no answer came back.
 var errNoAnswer = errors.New("no answer")
 
-// once asks h, or over NATS without it.
-func (c *Client) once(ctx context.Context, r *Request, h Handler) (*Response, error) {
+// attemptTime is how long one attempt waits for an answer: where a standby may be asked behind it, half of what is left
+// at most.
+func (c *Client) attemptTime(ctx context.Context, r *Request, stale *staleRead) time.Duration {
+	within := r.attemptTime(c.cfg.Timeout)
+	if ends, ok := ctx.Deadline(); ok && stale != nil {
+		within = min(within, time.Until(ends)/2)
+	}
+	return within
+}
+
+// once asks h, or for so long over NATS without it.
+func (c *Client) once(ctx context.Context, r *Request, h Handler, within time.Duration) (*Response, error) {
 	if h != nil {
 		resp := h.Handle(ctx, r)
 		if resp.Err != nil && resp.Err.Status == StatusUnknown {
@@ -367,7 +381,7 @@ func (c *Client) once(ctx context.Context, r *Request, h Handler) (*Response, er
 	}
 	// An owner that was cut off answers nothing and refuses nothing. Only a shorter time for
 	// the attempt leaves some for the next owner.
-	attempt, cancel := context.WithTimeout(ctx, r.attemptTime(c.cfg.Timeout))
+	attempt, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	msg, err := c.request(attempt, r, data)
 	switch {

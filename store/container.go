@@ -59,8 +59,8 @@ func (c *Client) Open(info ContainerInfo) (*Container, error) {
 	return ct, nil
 }
 
-// do asks the owner of one of the container's partitions, or for some reads a standby.
-func (c *Container) do(ctx context.Context, r *Request) (*Response, error) {
+// Do asks the owner of one of the container's partitions, or for some reads a standby; see Client.Do.
+func (c *Container) Do(ctx context.Context, r *Request) (*Response, error) {
 	return c.client.do(ctx, r, &c.info, c.staleRead(r))
 }
 
@@ -217,7 +217,7 @@ func (c *Container) one(ctx context.Context, key feed.PartitionKey, op Operation
 		t.IdempotencyKey = opts[0].IdempotencyKey
 	}
 	t.Ops = []Operation{op}
-	resp, err := c.do(ctx, &Request{Partition: c.PartitionFor(key), Transact: t})
+	resp, err := c.Do(ctx, &Request{Partition: c.PartitionFor(key), Transact: t})
 	if err != nil {
 		return Item{}, err
 	}
@@ -234,7 +234,7 @@ func (c *Container) one(ctx context.Context, key feed.PartitionKey, op Operation
 // Batch runs operations on one logical partition in order, all or nothing. A
 // refused batch is not an error: its result says Failed.
 func (c *Container) Batch(ctx context.Context, key feed.PartitionKey, ops []Operation, idempotencyKey string) (*TransactResult, error) {
-	resp, err := c.do(ctx, &Request{
+	resp, err := c.Do(ctx, &Request{
 		Partition: c.PartitionFor(key),
 		Transact:  &Transact{Key: key, Ops: ops, Batch: true, IdempotencyKey: idempotencyKey},
 	})
@@ -249,7 +249,7 @@ func (c *Container) Batch(ctx context.Context, key feed.PartitionKey, ops []Oper
 func (c *Container) ReadMany(ctx context.Context, refs []ItemRef, barrier bool) ([]Item, error) {
 	items := make([]Item, len(refs))
 	return items, c.byPartition(ctx, refs, func(ctx context.Context, p feed.Partition, some []ItemRef, at []int) error {
-		resp, err := c.do(ctx, &Request{Partition: p, Read: &ReadItems{Barrier: barrier, Refs: some}})
+		resp, err := c.Do(ctx, &Request{Partition: p, Read: &ReadItems{Barrier: barrier, Refs: some}})
 		if err != nil {
 			return err
 		}

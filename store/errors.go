@@ -47,6 +47,9 @@ type Error struct {
 	// Epoch is, with StatusFenced, the greatest lease epoch that the partition has seen of the
 	// producer; 0 if the owner is of a release that does not tell.
 	Epoch uint64
+	// LSN is, with StatusNotFound of a read, the state in which the item was not there; 0 if the owner is of a release that
+	// does not tell, and with a write.
+	LSN feed.LSN
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("%s (%d)", e.Message, e.Status) }

@@ -50,7 +50,7 @@ var foldKind = kind{
 
 // Fold adds to accumulators of one physical partition.
 func (c *Container) Fold(ctx context.Context, p feed.Partition, f *FoldMany) (*FoldResult, error) {
-	resp, err := c.do(ctx, &Request{Partition: p, Fold: f})
+	resp, err := c.Do(ctx, &Request{Partition: p, Fold: f})
 	if err != nil {
 		return nil, err
 	}

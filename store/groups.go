@@ -70,7 +70,7 @@ var groupsKind = kind{
 
 // ReadGroups reads accumulators of one physical partition.
 func (c *Container) ReadGroups(ctx context.Context, p feed.Partition, r *ReadGroups) (*GroupsResult, error) {
-	resp, err := c.do(ctx, &Request{Partition: p, Groups: r})
+	resp, err := c.Do(ctx, &Request{Partition: p, Groups: r})
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +112,7 @@ var statesKind = kind{
 // that together are larger than a message are read in halves, one after the other. An owner of a
 // release that does not know the request refuses it with StatusUnavailable.
 func (c *Container) ReadStates(ctx context.Context, p feed.Partition, r *ReadStates) (*StatesResult, error) {
-	resp, err := c.do(ctx, &Request{Partition: p, States: r})
+	resp, err := c.Do(ctx, &Request{Partition: p, States: r})
 	if half := len(r.Groups) / 2; half > 0 && errors.Is(err, ErrTooLarge) {
 		first, second := *r, *r
 		first.Groups, second.Groups = r.Groups[:half], r.Groups[half:]

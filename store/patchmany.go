@@ -80,7 +80,7 @@ var patchUntilKind = kind{
 
 // PatchMany carries out one page of a fan-out in one physical partition.
 func (c *Container) PatchMany(ctx context.Context, p feed.Partition, m *PatchMany) (*PatchManyResult, error) {
-	resp, err := c.do(ctx, &Request{Partition: p, PatchMany: m})
+	resp, err := c.Do(ctx, &Request{Partition: p, PatchMany: m})
 	if err != nil {
 		return nil, err
 	}

@@ -41,7 +41,7 @@ var pendingRowsKind = kind{
 
 // ReadPendingRows reads the rows of a projection that wait in one physical partition.
 func (c *Container) ReadPendingRows(ctx context.Context, p feed.Partition, r *ReadPendingRows) (*PendingRowsResult, error) {
-	resp, err := c.do(ctx, &Request{Partition: p, PendingRows: r})
+	resp, err := c.Do(ctx, &Request{Partition: p, PendingRows: r})
 	if err != nil {
 		return nil, err
 	}

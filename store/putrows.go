@@ -47,7 +47,7 @@ var putRowsKind = kind{
 
 // PutRows writes rows of a projection to one physical partition.
 func (c *Container) PutRows(ctx context.Context, p feed.Partition, r *PutRows) (*PutRowsResult, error) {
-	resp, err := c.do(ctx, &Request{Partition: p, PutRows: r})
+	resp, err := c.Do(ctx, &Request{Partition: p, PutRows: r})
 	if err != nil {
 		return nil, err
 	}

@@ -211,7 +211,7 @@ func (p *pager) askPartition(ctx context.Context, part *PartitionInfo, after []b
 	if r.Range.Min <= part.Range.Min && part.Range.Max <= r.Range.Max {
 		r.Range = feed.Range{}
 	}
-	resp, err := p.c.do(ctx, &Request{Partition: feed.Partition{Container: p.c.info.ID, Number: part.Number}, Query: r})
+	resp, err := p.c.Do(ctx, &Request{Partition: feed.Partition{Container: p.c.info.ID, Number: part.Number}, Query: r})
 	if err != nil {
 		return nil, err
 	}

@@ -49,7 +49,7 @@ var sourcesKind = kind{
 func (c *Container) ReadSources(ctx context.Context, refs []ItemRef, wish tombstone.Wish) ([]Source, error) {
 	sources := make([]Source, len(refs))
 	return sources, c.byPartition(ctx, refs, func(ctx context.Context, p feed.Partition, some []ItemRef, at []int) error {
-		resp, err := c.do(ctx, &Request{Partition: p, Sources: &ReadSources{Wish: wish, Refs: some}})
+		resp, err := c.Do(ctx, &Request{Partition: p, Sources: &ReadSources{Wish: wish, Refs: some}})
 		if err != nil {
 			return err
 		}

@@ -56,7 +56,7 @@ var repairKind = kind{
 
 // Repair sets the copies of single items of one physical partition.
 func (c *Container) Repair(ctx context.Context, p feed.Partition, r *Repair) (*RepairResult, error) {
-	resp, err := c.do(ctx, &Request{Partition: p, Repair: r})
+	resp, err := c.Do(ctx, &Request{Partition: p, Repair: r})
 	if err != nil {
 		return nil, err
 	}

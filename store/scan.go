@@ -73,7 +73,7 @@ func (d *wireReader) scope() Scope { return Scope{Key: d.key(), Index: d.str(), 
 
 // Scan reads a page of items of one physical partition.
 func (c *Container) Scan(ctx context.Context, p feed.Partition, s Scan) (*ScanResult, error) {
-	resp, err := c.do(ctx, &Request{Partition: p, Scan: &s})
+	resp, err := c.Do(ctx, &Request{Partition: p, Scan: &s})
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ var countKind = kind{
 
 // Count counts the items in a scope of one physical partition.
 func (c *Container) Count(ctx context.Context, p feed.Partition, s Scope) (int, error) {
-	resp, err := c.do(ctx, &Request{Partition: p, Count: &s})
+	resp, err := c.Do(ctx, &Request{Partition: p, Count: &s})
 	if err != nil {
 		return 0, err
 	}

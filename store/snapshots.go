@@ -96,7 +96,7 @@ var pinKind = kind{
 // that is done: a snapshot may have to be taken first. The state is never PinPending.
 func (c *Container) PinSnapshot(ctx context.Context, p feed.Partition, r PinSnapshot) (*PinResult, error) {
 	for {
-		resp, err := c.do(ctx, &Request{Partition: p, Pin: &r})
+		resp, err := c.Do(ctx, &Request{Partition: p, Pin: &r})
 		switch {
 		case errors.Is(err, ErrBadRequest):
 			// An owner that knows pins never finds the request bad. This one is of an earlier
@@ -172,7 +172,7 @@ var pinnedKind = kind{
 // ReadPinned reads a page of items of a snapshot that is pinned: 404 if it is not, or no
 // longer, 422 if it is damaged, 503 if that cannot be told now.
 func (c *Container) ReadPinned(ctx context.Context, p feed.Partition, r ReadPinned) (*PinnedPage, error) {
-	resp, err := c.do(ctx, &Request{Partition: p, Pinned: &r})
+	resp, err := c.Do(ctx, &Request{Partition: p, Pinned: &r})
 	if err != nil {
 		return nil, err
 	}
@@ -218,7 +218,7 @@ var snapshotKind = kind{
 // ReadSnapshot reads a manifest or a part of a snapshot of a physical partition: 404 if a
 // snapshot that is named is not there, or no longer.
 func (c *Container) ReadSnapshot(ctx context.Context, p feed.Partition, r ReadSnapshot) (*SnapshotObject, error) {
-	resp, err := c.do(ctx, &Request{Partition: p, Snapshot: &r})
+	resp, err := c.Do(ctx, &Request{Partition: p, Snapshot: &r})
 	if err != nil {
 		return nil, err
 	}

@@ -94,30 +94,44 @@ func (r *Request) Stale() bool {
 	return r.Query != nil || r.Count != nil
 }
 
-// sendStale is send of a request that a standby may answer too.
+const (
+	// standbyTime bounds one question to a standby for an item; for a query it is half of what an attempt may take. Of the
+	// time that is left a question before the owner is asked takes a third at most.
+	standbyTime = time.Second
+	// silentPause is for how long a standby that did not answer is not asked before the owner.
+	silentPause = 5 * time.Second
+)
+
+// sendStale is send of a request that a standby may answer too; not, if stale is nil.
 func (c *Client) sendStale(ctx context.Context, r *Request, stale *staleRead) (*Response, error) {
 	// The owner in this process is as near as any standby, and knows more.
-	if stale != nil && stale.first && c.cfg.Local.find(r.Partition) == nil {
-		if resp := c.askStandby(ctx, r, stale.lsn); resp != nil {
+	if stale != nil && stale.first && c.cfg.Local.find(r.Partition) == nil && !c.standbySilent(r.Partition) {
+		if resp := c.askStandby(ctx, r, stale.lsn, 3); resp != nil {
 			return resp, resp.refusal()
 		}
 	}
 	return c.send(ctx, r, stale)
 }
 
-// standbyTime bounds one question to a standby: the owner, or the next attempt, comes after it.
-const standbyTime = time.Second
+// standbySilent says whether the standby of a partition did not answer a moment ago.
+func (c *Client) standbySilent(p feed.Partition) bool {
+	until, ok := c.silent.Load(p)
+	return ok && time.Now().Before(until.(time.Time))
+}
 
-// askStandby returns what a standby answers; nil if none does.
-func (c *Client) askStandby(ctx context.Context, r *Request, lsn feed.LSN) *Response {
-	if noQuorum(ctx) {
-		// It keeps owners from answering, and no standby.
-		ctx = context.WithoutCancel(ctx)
+// askStandby returns what a standby answers, in one part of so many of the time that is left; nil if none does.
+func (c *Client) askStandby(ctx context.Context, r *Request, lsn feed.LSN, parts int) *Response {
+	within := max(standbyTime, r.attemptTime(c.cfg.Timeout)/2)
+	if ends, ok := ctx.Deadline(); ok {
+		within = min(within, time.Until(ends)/time.Duration(parts))
 	}
-	ctx, cancel := context.WithTimeout(ctx, max(standbyTime, r.attemptTime(c.cfg.Timeout)/2))
+	asking, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	resp, err := c.standbyOnce(ctx, r, lsn)
+	resp, err := c.standbyOnce(asking, r, lsn)
 	if err != nil {
+		if asking.Err() != nil && ctx.Err() == nil {
+			c.silent.Store(r.Partition, time.Now().Add(silentPause))
+		}
 		return nil
 	}
 	if resp.Err != nil && resp.Err.Status != StatusNotFound {
@@ -157,9 +171,10 @@ func (l *Local) findStandby(p feed.Partition) StandbyHandler {
 	return h.(StandbyHandler)
 }
 
-// unanswered tells whether an attempt ended without anybody who decided the request.
+// unanswered tells whether an attempt ended without anybody who decided the request. An owner may be there that cannot
+// answer, because its engine is made anew, or its log is damaged.
 func unanswered(err error) bool {
-	return errors.Is(err, ErrNotOwner) || errors.Is(err, nats.ErrNoResponders) || errors.Is(err, errNoAnswer)
+	return errors.Is(err, ErrNotOwner) || errors.Is(err, nats.ErrNoResponders) || errors.Is(err, errNoAnswer) || errors.Is(err, ErrUnavailable)
 }
 
 // refusal is Err as an error.

@@ -121,7 +121,7 @@ type IndexState struct {
 
 // Status tells how a physical partition is.
 func (c *Container) Status(ctx context.Context, p feed.Partition) (*PartitionStatus, error) {
-	resp, err := c.do(ctx, &Request{Partition: p, Status: &StatusRequest{}})
+	resp, err := c.Do(ctx, &Request{Partition: p, Status: &StatusRequest{}})
 	if err != nil {
 		return nil, err
 	}

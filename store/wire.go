@@ -115,20 +115,26 @@ func DecodeResponse(data []byte) (*Response, error) {
 
 // refusalNumber appends the number at the end of a refusal, whose status says what it counts.
 func (w *wireWriter) refusalNumber(e *Error) {
-	if e.Status == StatusFenced {
+	switch e.Status {
+	case StatusFenced:
 		w.uint(e.Epoch)
-		return
+	case StatusNotFound:
+		w.uint(uint64(e.LSN))
+	default:
+		w.uint(uint64(e.RetryAfter))
 	}
-	w.uint(uint64(e.RetryAfter))
 }
 
 func (d *wireReader) refusalNumber(e *Error) {
 	n := d.uint()
-	if e.Status == StatusFenced {
+	switch e.Status {
+	case StatusFenced:
 		e.Epoch = n
-		return
+	case StatusNotFound:
+		e.LSN = feed.LSN(n)
+	default:
+		e.RetryAfter = durationOf(n)
 	}
-	e.RetryAfter = durationOf(n)
 }
 
 // wireWriter appends primitives: unsigned varints, and byte strings behind their

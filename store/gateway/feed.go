@@ -127,10 +127,10 @@ func (s *Server) fillFrom(x *exchange, c *collection, sc *scope, p *store.Partit
 	if len(after) == 0 && sc.key.IsZero() && span.Min > p.Range.Min {
 		after = cursorAt(page.levels, span.Min)
 	}
-	session := ""
+	var seen feed.LSN // the latest: each part may be another process's answer
 	defer func() {
-		if session != "" {
-			page.sessions = append(page.sessions, session) // one for each range
+		if seen != 0 {
+			page.sessions = append(page.sessions, sessionToken(partition, seen)) // one for each range
 		}
 	}()
 	for {
@@ -140,7 +140,7 @@ func (s *Server) fillFrom(x *exchange, c *collection, sc *scope, p *store.Partit
 		if err != nil {
 			return err
 		}
-		session = sessionToken(partition, result.LSN)
+		seen = max(seen, result.LSN)
 		for i := range result.Items {
 			item := &result.Items[i]
 			// Items come in the order of their hashes, so the first beyond the scope ends it.

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"errors"
 	"net/http"
 
 	"github.com/millrace/millrace/feed"
@@ -238,9 +239,12 @@ func (s *Server) readItem(x *exchange) error {
 		return errNoKey
 	}
 	p := c.PartitionFor(key)
-	resp, err := s.client.Do(x.ctx, &store.Request{Partition: p, Transact: &store.Transact{Key: key, Ops: []store.Operation{
+	resp, err := c.Do(x.ctx, &store.Request{Partition: p, Transact: &store.Transact{Key: key, Ops: []store.Operation{
 		{Kind: store.OpRead, ID: x.target.id, IfNoneMatch: parseMatching(x.header("If-None-Match")).etag},
 	}}})
+	if absent, ok := errors.AsType[*store.Error](err); ok && absent.LSN != 0 {
+		x.session(sessionToken(p, absent.LSN)) // that it is not there is seen too
+	}
 	if err != nil {
 		return s.explainAbsence(x, c, err)
 	}

@@ -50,9 +50,14 @@ func TestItem_Life(t *testing.T) {
 	}
 	w.ask("PATCH", docs+"/1", `{"condition":"from c where c.n > 5","operations":[{"op":"set","path":"/n","value":0}]}`, keyHeader, `["a"]`).is(412, "1110")
 	w.ask("PATCH", docs+"/1", `{"condition":"from c where c.n = 5","operations":[{"op":"set","path":"/n","value":0}]}`, keyHeader, `["a"]`).is(200)
-	if a := w.ask("DELETE", docs+"/1", "", keyHeader, `["a"]`).is(204); len(a.body) > 0 {
-		t.Errorf("a delete answers %s", a.body)
+	gone := w.ask("DELETE", docs+"/1", "", keyHeader, `["a"]`).is(204)
+	if len(gone.body) > 0 {
+		t.Errorf("a delete answers %s", gone.body)
 	}
 	w.ask("DELETE", docs+"/1", "", keyHeader, `["a"]`).is(404)
-	w.ask("GET", docs+"/1", "", keyHeader, `["a"]`).is(404)
+	// That it is gone is seen too, by this session and by others.
+	absent := w.ask("GET", docs+"/1", "", keyHeader, `["a"]`).is(404)
+	if token := absent.header.Get("x-ms-session-token"); token == "" || token != gone.header.Get("x-ms-session-token") {
+		t.Errorf("an item that is gone has the session token %q, its delete had %q", token, gone.header.Get("x-ms-session-token"))
+	}
 }

@@ -38,8 +38,8 @@ type applier struct {
 	built map[uint32]bool
 	// stones are the kinds of tombstones of which the partition may have any.
 	stones map[uint32]bool
-	// parts is Partition.parts; nil while nobody reads.
-	parts *atomic.Uint64
+	// parts and applying are those of the Partition; nil while nobody reads.
+	parts, applying *atomic.Uint64
 	// forgetMax stands for the constant; 0 outside of tests.
 	forgetMax int
 	// hide makes readers go by a schema before indexes that it lacks are dropped; nil
@@ -49,6 +49,9 @@ type applier struct {
 
 // apply applies the commit after the last one.
 func (a *applier) apply(c *feed.Commit) error {
+	if a.applying != nil {
+		a.applying.Store(uint64(c.LSN)) // before anything of it is written
+	}
 	// Once for all commits: the map that loadFinished makes is read at each of them.
 	if a.batch == nil {
 		var err error

@@ -24,7 +24,7 @@ type committer struct {
 func newCommitter(p *Partition) *committer {
 	s := p.state.Load()
 	return &committer{p: p, applier: &applier{
-		p: p.engine, log: p.log, schema: s.schema, last: *s, built: map[uint32]bool{}, hide: p.showSchema, parts: &p.parts,
+		p: p.engine, log: p.log, schema: s.schema, last: *s, built: map[uint32]bool{}, hide: p.showSchema, parts: &p.parts, applying: &p.applying,
 	}}
 }
 

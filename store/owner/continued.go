@@ -165,12 +165,12 @@ func (r *Replayer) LSN() feed.LSN { return r.a.last.lsn }
 // Sum is the checksum of that commit.
 func (r *Replayer) Sum() feed.Checksum { return r.a.last.sum }
 
-// Serve has the copy that is followed answer reads from what was applied, until stop is called, or ctx ends. Call it once,
-// and stop before Follow's work returns.
-func (r *Replayer) Serve(ctx context.Context) (stop func(), err error) {
+// Serve has the copy that is followed answer reads from what was applied, until stop is called, or ctx ends. Readers who
+// do not say which LSN it must hold are refused while it is not fresh. Call it once, and stop before Follow's work returns.
+func (r *Replayer) Serve(ctx context.Context, fresh func() bool) (stop func(), err error) {
 	r.p.showApplied(r.a)
-	r.a.hide, r.a.parts = r.p.showSchema, &r.p.parts
-	return r.s.serveCopy(ctx, r.p)
+	r.a.hide, r.a.parts, r.a.applying = r.p.showSchema, &r.p.parts, &r.p.applying
+	return r.s.serveCopy(ctx, r.p, fresh)
 }
 
 // End returns the last LSN that the log has, of a partition that is followed.

@@ -54,7 +54,7 @@ func (p *Partition) query(ctx context.Context, r *store.Query) *store.Response {
 	case !p.lease.Valid():
 		return &store.Response{Err: p.notOwner()}
 	}
-	result.LSN = s.lsn
+	result.LSN = p.seen(s)
 	return &store.Response{Query: result}
 }
 

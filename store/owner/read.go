@@ -33,9 +33,11 @@ func (p *Partition) readOne(t *store.Transact) *store.Response {
 	case !p.lease.Valid():
 		return &store.Response{Err: p.notOwner()}
 	case !ok || expired(&item, p.now()):
-		return &store.Response{Err: store.Refuse(store.StatusNotFound, "item %q does not exist in its logical partition", op.ID)}
+		refusal := store.Refuse(store.StatusNotFound, "item %q does not exist in its logical partition", op.ID)
+		refusal.LSN = p.seen(s)
+		return &store.Response{Err: refusal}
 	}
-	result := &store.TransactResult{LSN: s.lsn, Results: []store.OpResult{{Status: store.StatusOK}}}
+	result := &store.TransactResult{LSN: p.seen(s), Results: []store.OpResult{{Status: store.StatusOK}}}
 	if op.IfNoneMatch != (store.ETag{}) && op.IfNoneMatch == store.ETag(item.Position) {
 		result.Results[0].Status = store.StatusNotModified
 	} else {
@@ -59,6 +61,15 @@ func (p *Partition) snapshot() (*engine.Snapshot, *applied) {
 		snap.Close()
 	}
 }
+
+// seen returns the LSN of all that a view may show which was taken with s: the view may be newer than s by the commit that
+// is being applied. A session that asks for less than it has seen could be answered from before:
+//
+//	commit 9: an item, settings      the item is written
+//	                                 a view with the state of 8 shows it; the session has seen 9
+//	                                 an index is dropped, entry by entry
+//	                                 the state says 9
+func (p *Partition) seen(s *applied) feed.LSN { return max(s.lsn, feed.LSN(p.applying.Load())) }
 
 // wholeSnapshot is snapshot for who goes on behind it in the log: the view holds all of each
 // commit up to the engine's state, and nothing of a later one.
@@ -146,7 +157,7 @@ func (p *Partition) read(r *store.ReadItems) *store.Response {
 	}
 	snap, s := p.snapshot()
 	defer snap.Close()
-	resp := &store.Response{Read: make([]store.Item, len(r.Refs)), ReadLSN: s.lsn}
+	resp := &store.Response{Read: make([]store.Item, len(r.Refs)), ReadLSN: p.seen(s)}
 	now := p.now()
 	for i, ref := range r.Refs {
 		item, ok, err := snap.Get(ref.Key, ref.ID)

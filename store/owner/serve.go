@@ -190,8 +190,9 @@ func (r copyRight) Valid() bool            { return r.ends.Err() == nil }
 
 // readCopy answers reads from a copy that follows its log; see store.StandbyHandler.
 type readCopy struct {
-	s *Server
-	p *Partition
+	s     *Server
+	p     *Partition
+	fresh func() bool // what it holds is of a moment ago
 }
 
 // HandleAtLeast answers from the last commit that was applied. Nobody waits for an answer to end: one whose right ends
@@ -207,6 +208,9 @@ func (c *readCopy) HandleAtLeast(ctx context.Context, r *store.Request, lsn feed
 	}
 	if s := c.p.state.Load(); s.schema == nil || s.lsn < lsn {
 		return c.refuse("has not come to LSN %d yet", lsn)
+	}
+	if lsn == 0 && !c.fresh() {
+		return c.refuse("is far behind the end of its log")
 	}
 	resp := c.p.Handle(ctx, r)
 	switch {
@@ -225,10 +229,10 @@ func (c *readCopy) refuse(format string, args ...any) *store.Response {
 
 // serveCopy has a copy answer reads, until stop is called. From then on it has no right, and who is being answered is
 // refused: an owner who is about to open the partition does not wait for him.
-func (s *Server) serveCopy(ctx context.Context, p *Partition) (stop func(), err error) {
+func (s *Server) serveCopy(ctx context.Context, p *Partition, fresh func() bool) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	p.lease, p.closed = copyRight{ends: ctx}, true // nothing is decided here
-	c := &readCopy{s, p}
+	c := &readCopy{s, p, fresh}
 	o := newSubscription()
 	sub, err := s.nc.QueueSubscribe(store.StandbySubject(p.id), "standbys", o.receive(ctx, func(ctx context.Context, m *nats.Msg) {
 		s.answer(ctx, p, m, true, func(ctx context.Context, r *store.Request) *store.Response {

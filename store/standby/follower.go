@@ -155,7 +155,7 @@ func (f *follower) follow(ctx context.Context, r *owner.Replayer, end feed.LSN) 
 				f.endTurn()
 				f.log.Info("the copy of another store's partition is ready", "lsn", uint64(r.LSN()), "replayed", uint64(r.LSN()-from),
 					"took", time.Since(began).Round(time.Millisecond))
-				stop, err := r.Serve(ctx)
+				stop, err := r.Serve(ctx, func() bool { return f.warm(time.Now()) > 0 })
 				if err != nil {
 					return err
 				}

@@ -134,6 +134,57 @@ func TestAStandbyAnswersReadsAlone(t *testing.T) {
 	}
 }
 
+// TestAStandbyThatIsSilentHoldsNobodyUp has somebody listen as a standby and say nothing: an eventual read has time left
+// for the owner, and the next one does not ask again.
+func TestAStandbyThatIsSilentHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	ct := c.container("things", followed)
+	id := ct.Partitions()[0]
+	c.start("a", t.TempDir()).owns(id)
+	item, err := ct.Upsert(t.Context(), []byte(`{"id":"x","k":"k1","u":"x"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked atomic.Int32
+	if _, err := c.srv.NC.Subscribe(store.StandbySubject(id), func(*nats.Msg) { asked.Add(1) }); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		got, err := ct.Eventual().Read(ctx, pk(t, "k1"), "x")
+		cancel()
+		if err != nil || got.ETag != item.ETag {
+			t.Fatalf("read %s, %v", got.ETag, err)
+		}
+	}
+	if n := asked.Load(); n == 0 {
+		t.Error("nobody asked the standby")
+	}
+}
+
+// TestI2_ASessionKnowsThatAnItemWasGone has a session learn by a 404 that somebody has deleted its item: a copy from
+// before must not bring it back.
+func TestI2_ASessionKnowsThatAnItemWasGone(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	ct := c.container("things", followed)
+	id := ct.Partitions()[0]
+	c.start("a", t.TempDir()).owns(id)
+	key := pk(t, "k1")
+	if _, err := ct.Upsert(t.Context(), []byte(`{"id":"x","k":"k1","u":"x"}`)); err != nil {
+		t.Fatal(err)
+	}
+	if err := ct.Delete(t.Context(), key, "x"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := ct.Read(t.Context(), key, "x")
+	gone, ok := errors.AsType[*store.Error](err)
+	if !ok || gone.Status != store.StatusNotFound || gone.LSN != c.end(id) {
+		t.Errorf("the read says %+v (%v), want the LSN %d", gone, err, c.end(id))
+	}
+}
+
 // TestACopyThatIsOpenedAnswersNoMore has the standby become the owner: whoever asks for a standby finds none.
 func TestACopyThatIsOpenedAnswersNoMore(t *testing.T) {
 	t.Parallel()
