@@ -42,7 +42,7 @@ func TestBound_GoesToWhoUsedItLastAndStays(t *testing.T) {
 				for !p.m.Group().Takes(user, h.Resource()) {
 					sleep(ctx, 50*time.Millisecond)
 					if ctx.Err() != nil {
-						return nil
+						return nil //nolint:nilerr // it was told to end
 					}
 				}
 				return errUnfit

@@ -390,7 +390,7 @@ func (c *Catalog) mayName(ctx context.Context, id feed.ResourceID) (bool, error)
 			return false, fmt.Errorf("read record %s of the catalog: %w", key, err)
 		}
 		if info, err := readContainer(entry); err != nil || info.ID == id {
-			return true, nil
+			return true, nil //nolint:nilerr // what cannot be read may name it
 		}
 	}
 	return false, nil

@@ -182,7 +182,7 @@ func (s *Server) answer(ctx context.Context, p *Partition, m *nats.Msg, readsOnl
 // writes to the copy's engine, which would then be newer than what the copy knows of it.
 type copyRight struct {
 	noRight
-	ends context.Context
+	ends context.Context //nolint:containedctx // the right is what Trust hands out
 }
 
 func (r copyRight) Trust() context.Context { return r.ends }

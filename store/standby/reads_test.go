@@ -248,6 +248,7 @@ func TestI2_SessionsSeeWhatTheyWroteThroughATakeOver(t *testing.T) {
 
 // wanders creates items and reads what was acknowledged, in a session, until it is over.
 func wanders(t *testing.T, ct *store.Container, n int, turns *atomic.Int64, over *atomic.Bool) {
+	t.Helper()
 	key := pk(t, "k1")
 	var seen feed.LSN // of the session
 	last := ""        // of the acknowledged items

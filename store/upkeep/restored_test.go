@@ -89,19 +89,23 @@ func TestKeeper_LeavesWhatIsRestoredOfADeletedContainer(t *testing.T) {
 		"of which the first was":    {written: []uint32{0}, want: true},
 		"of which the second was":   {written: []uint32{1}, want: true},
 		"whose commits went afterwards": {written: []uint32{0, 1}, want: true, change: func(t testing.TB, js jetstream.JetStream, streams []*saved) {
+			t.Helper()
 			for _, s := range streams {
 				must[any](t)(nil, must[jetstream.Stream](t)(js.Stream(t.Context(), s.cfg.Name)).Purge(t.Context()))
 			}
 		}},
 		"of which the second has no label": {want: true, change: func(t testing.TB, js jetstream.JetStream, streams []*saved) {
+			t.Helper()
 			delete(streams[1].cfg.Metadata, store.LabelContainer)
 			must[jetstream.Stream](t)(js.UpdateStream(t.Context(), streams[1].cfg))
 		}},
 		"under whose name there is what cannot be read": {want: true, change: func(t testing.TB, js jetstream.JetStream, _ []*saved) {
+			t.Helper()
 			kv := must[jetstream.KeyValue](t)(js.KeyValue(t.Context(), store.CatalogBucket))
 			must[uint64](t)(kv.Put(t.Context(), store.CatalogKey("default", "orders"), []byte("{")))
 		}},
 		"whose name another one has": {change: func(t testing.TB, js jetstream.JetStream, _ []*saved) {
+			t.Helper()
 			kv := must[jetstream.KeyValue](t)(js.KeyValue(t.Context(), store.CatalogBucket))
 			history := must[[]jetstream.KeyValueEntry](t)(kv.History(t.Context(), store.CatalogKey("default", "orders")))
 			must[uint64](t)(kv.Put(t.Context(), store.CatalogKey("default", "orders"), renamed(t, history[0].Value(), "orders", feed.NewResourceID())))
@@ -168,12 +172,15 @@ func TestKeeper_LooksAgainBeforeItRemoves(t *testing.T) {
 	}{
 		"nothing happens": {between: func(testing.TB, jetstream.JetStream, jetstream.KeyValue, feed.Partition, []byte) {}},
 		"its record is entered under another name": {want: true, between: func(t testing.TB, _ jetstream.JetStream, kv jetstream.KeyValue, p feed.Partition, record []byte) {
+			t.Helper()
 			must[uint64](t)(kv.Create(t.Context(), store.CatalogKey("default", "rescued"), renamed(t, record, "rescued", p.Container)))
 		}},
 		"a record is entered that cannot be read": {want: true, between: func(t testing.TB, _ jetstream.JetStream, kv jetstream.KeyValue, _ feed.Partition, _ []byte) {
+			t.Helper()
 			must[uint64](t)(kv.Create(t.Context(), store.CatalogKey("default", "rescued"), []byte("?")))
 		}},
 		"it is written to": {want: true, between: func(t testing.TB, js jetstream.JetStream, _ jetstream.KeyValue, p feed.Partition, _ []byte) {
+			t.Helper()
 			appendTo(t, js, p)
 		}},
 	} {
