@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/minio/highwayhash"
 	"github.com/nats-io/nats-server/v2/server"
@@ -44,6 +45,54 @@ func completeUpdates(dir string) (completed []string, err error) {
 		}
 	}
 	return completed, errors.Join(errs...)
+}
+
+// cutOffFolder has what is left of streams whose deletion was cut off, by account.
+const cutOffFolder = "deleted"
+
+// finishDeletions moves aside what a kill has left of streams that were being deleted, and returns where to. It is called
+// before a server opens its directory.
+//
+// A NATS server removes meta.inf first, so that nobody opens the stream again, and then gives its directory another name.
+// If the process ends between the two, every server from then on says that it could not recover a stream, so
+// the node would never be ready:
+//
+//	meta.inf                removed
+//	  -- kill -9 --
+//	streams/NAME            still there, with meta.sum and its messages
+//
+// They are not removed here, because a file system that has lost meta.inf looks the same.
+func finishDeletions(dir string) (aside []string, err error) {
+	sums, err := filepath.Glob(filepath.Join(dir, server.JetStreamStoreDir, "*", "streams", "*", server.JetStreamMetaFileSum))
+	if err != nil {
+		return nil, err
+	}
+	for _, sum := range sums {
+		stream := filepath.Dir(sum)
+		if strings.HasPrefix(filepath.Base(stream), ".") { // it has its other name, and the server removes it
+			continue
+		}
+		if _, err := os.Stat(filepath.Join(stream, server.JetStreamMetaFile)); !errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		account := filepath.Base(filepath.Dir(filepath.Dir(stream)))
+		folder := filepath.Join(dir, cutOffFolder, account)
+		if err := os.MkdirAll(folder, 0o700); err != nil {
+			return aside, err
+		}
+		to := filepath.Join(folder, filepath.Base(stream))
+		for n := 2; ; n++ { // a stream of that name may have been made and deleted since
+			if _, err := os.Stat(to); errors.Is(err, fs.ErrNotExist) {
+				break
+			}
+			to = filepath.Join(folder, fmt.Sprintf("%s.%d", filepath.Base(stream), n))
+		}
+		if err := os.Rename(stream, to); err != nil {
+			return aside, fmt.Errorf("move aside the rest of the stream in %s: %w", stream, err)
+		}
+		aside = append(aside, to)
+	}
+	return aside, nil
 }
 
 // completeUpdate returns the stream's name if it completed an update.

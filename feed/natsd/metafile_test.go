@@ -1,6 +1,7 @@
 package natsd_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -124,5 +125,40 @@ func at(t *testing.T, name string, from time.Duration) {
 	when := time.Now().Add(from)
 	if err := os.Chtimes(name, when, when); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A kill while a stream was being deleted left a directory that every later server said it could not recover, so that the
+// node was never ready.
+func TestOpen_ADeletionThatWasCutOffIsFinished(t *testing.T) {
+	cfg := natsd.Config{Dir: t.TempDir(), DontListen: true}
+	stream := jetstream.StreamConfig{Name: "LOG", Subjects: []string{"log"}}
+	for _, want := range []string{"LOG", "LOG.2"} { // the second time one of the name has been moved aside already
+		s, js := openStream(t, cfg)
+		if _, err := js.CreateStream(t.Context(), stream); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := js.Publish(t.Context(), "log", []byte("deleted")); err != nil {
+			t.Fatal(err)
+		}
+		s.Close()
+		found, err := filepath.Glob(filepath.Join(cfg.Dir, "jetstream", "*", "streams", "LOG", "meta.inf"))
+		if err != nil || len(found) != 1 {
+			t.Fatalf("%v, %v", found, err)
+		}
+		if err := os.Remove(found[0]); err != nil {
+			t.Fatal(err)
+		}
+		s, js = openStream(t, cfg)
+		if err := s.Health(); err != nil {
+			t.Errorf("after a deletion that was cut off: %v", err)
+		}
+		if _, err := js.Stream(t.Context(), "LOG"); !errors.Is(err, jetstream.ErrStreamNotFound) {
+			t.Errorf("the stream: %v", err)
+		}
+		s.Close()
+		if blocks, err := filepath.Glob(filepath.Join(cfg.Dir, "deleted", "*", want, "msgs", "*.blk")); err != nil || len(blocks) == 0 {
+			t.Errorf("what is left of it is not in %s: %v", want, err)
+		}
 	}
 }

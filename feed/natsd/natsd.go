@@ -212,6 +212,13 @@ func (s *Server) prepareStore() error {
 	for _, stream := range completed {
 		s.cfg.Log.Warn("an update of a stream had been cut off and was completed", slog.String("stream", stream))
 	}
+	aside, err := finishDeletions(s.cfg.Dir)
+	if err != nil {
+		return fmt.Errorf("natsd: %w", err)
+	}
+	for _, folder := range aside {
+		s.cfg.Log.Warn("the deletion of a stream had been cut off; what is left of it was moved aside, and can be removed", slog.String("folder", folder))
+	}
 	if err := s.keepStreams(); err != nil {
 		return fmt.Errorf("natsd: keep the files of streams: %w", err)
 	}
