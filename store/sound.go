@@ -171,7 +171,7 @@ func examine(ctx context.Context, js jetstream.JetStream) (*Exam, error) {
 		if e.Unnamed, err = stillThere(ctx, js, e.Unnamed); err != nil {
 			return nil, err
 		}
-		e.Left = leftOf(ctx, js, kv, askStreams(ctx, js, e.Unnamed))
+		e.Left = examineLeft(ctx, js, kv, e.Unnamed)
 		e.Unnamed = slices.DeleteFunc(e.Unnamed, func(p feed.Partition) bool { return slices.Contains(e.Left, p) })
 	}
 	// The copies tell of databases without containers only. What else the catalog says
@@ -224,6 +224,13 @@ const (
 // ownTime gives a question the time that js waits for any answer, whatever the others of the caller take.
 func ownTime(ctx context.Context, js jetstream.JetStream) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, js.Options().DefaultTimeout)
+}
+
+// examineLeft is leftOf for who waits for all of the exam: what is not known in time is not among them.
+func examineLeft(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, logs []feed.Partition) []feed.Partition {
+	ctx, cancel := ownTime(ctx, js)
+	defer cancel()
+	return leftOf(ctx, js, kv, askStreams(ctx, js, logs))
 }
 
 // logStreams are the streams of logs; nil stands for those that did not answer.

@@ -31,6 +31,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -43,6 +44,7 @@ import (
 
 const (
 	// intervalDefault is the time between two passes while nothing changes.
+	leftMinDefault  = time.Minute
 	intervalDefault = 10 * time.Second
 	// shortInterval is that while replicas are missing.
 	shortInterval = 2 * time.Second
@@ -61,6 +63,9 @@ type Config struct {
 	// DeletionMax is how long a container may be about to be deleted before that is taken over
 	// from whoever began it. Default 1m.
 	DeletionMax time.Duration
+	// LeftMin is for how long a log must have been of no use to anybody before it is removed: one that is being restored
+	// looks like that until its second commit is there. Default 1m; less than 0: it is removed when it is seen.
+	LeftMin time.Duration
 	// Logger takes what is not as it is to be, once. Default slog.Default().
 	Logger *slog.Logger
 }
@@ -74,11 +79,17 @@ type Keeper struct {
 	cfg     Config
 
 	told map[string]string // what was logged, by subject; owned by Run
+
+	mu   sync.Mutex                   // guards left
+	left map[feed.Partition]time.Time // since when logs have had no record, as this process has seen it
 }
 
 // NewKeeper returns a Keeper of the NATS system that the catalog is in.
 func NewKeeper(js jetstream.JetStream, catalog *store.Catalog, cfg Config) *Keeper {
 	cfg.Wish.Replicas = max(cfg.Wish.Replicas, 1)
+	if cfg.LeftMin == 0 {
+		cfg.LeftMin = leftMinDefault
+	}
 	if cfg.Interval == 0 {
 		cfg.Interval = intervalDefault
 	}
@@ -181,7 +192,7 @@ func (k *Keeper) removeLeft(ctx context.Context, all []listed, records []store.R
 			unnamed[p] = append(unnamed[p], all[i].info)
 		}
 	}
-	if len(unnamed) == 0 {
+	if !k.longUnnamed(unnamed, time.Now()) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
@@ -194,6 +205,23 @@ func (k *Keeper) removeLeft(ctx context.Context, all []listed, records []store.R
 		return fmt.Errorf("remove what is left of a deleted container: %w", err)
 	}
 	return nil
+}
+
+// longUnnamed notes which logs have no record, and tells whether that is so for long of all of them.
+func (k *Keeper) longUnnamed(unnamed map[feed.Partition][]*jetstream.StreamInfo, now time.Time) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	left, long := make(map[feed.Partition]time.Time, len(unnamed)), len(unnamed) > 0
+	for p := range unnamed {
+		since, seen := k.left[p]
+		if !seen {
+			since = now
+		}
+		left[p] = since
+		long = long && now.Sub(since) >= k.cfg.LeftMin
+	}
+	k.left = left
+	return long
 }
 
 // Pass brings everything to what it is to be and tells what is short of it even

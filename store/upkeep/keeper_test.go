@@ -35,7 +35,7 @@ func must[T any](tb testing.TB) func(v T, err error) T {
 
 func keeper(js jetstream.JetStream, catalog *store.Catalog, replicas int) *upkeep.Keeper {
 	return upkeep.NewKeeper(js, catalog, upkeep.Config{
-		Wish: upkeep.Wish{Replicas: replicas, Leases: "millrace_leases"}, Copies: []spare.Source{store.DatabaseRecords()}, Logger: quiet,
+		Wish: upkeep.Wish{Replicas: replicas, Leases: "millrace_leases"}, Copies: []spare.Source{store.DatabaseRecords()}, LeftMin: -1, Logger: quiet,
 	})
 }
 

@@ -14,6 +14,8 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/spare"
+	"github.com/millrace/millrace/store/upkeep"
 )
 
 // saved is a stream as somebody has saved it.
@@ -138,6 +140,31 @@ func TestKeeper_LeavesWhatIsRestoredOfADeletedContainer(t *testing.T) {
 				t.Errorf("%v: unnamed %v, left %v; want damage", exam.Err(), exam.Unnamed, exam.Left)
 			}
 		})
+	}
+}
+
+// TestKeeper_WaitsBeforeItRemoves: a stream that is being restored looks like one of a killed maker until its second
+// commit is there.
+func TestKeeper_WaitsBeforeItRemoves(t *testing.T) {
+	t.Parallel()
+	js := alone(t)
+	catalog := must[*store.Catalog](t)(store.OpenCatalog(t.Context(), js, store.CatalogConfig{}))
+	info := must[store.ContainerInfo](t)(catalog.Create(t.Context(), "default", "orders", store.ContainerSpec{PartitionKey: []string{"/id"}}))
+	stream := save(t, js, feed.Partition{Container: info.ID})
+	if err := catalog.Delete(t.Context(), "default", "orders"); err != nil {
+		t.Fatal(err)
+	}
+	stream.restore(t, js)
+	k := upkeep.NewKeeper(js, catalog, upkeep.Config{
+		Wish: upkeep.Wish{Replicas: 1, Leases: "millrace_leases"}, Copies: []spare.Source{store.DatabaseRecords()}, LeftMin: time.Hour, Logger: quiet,
+	})
+	for range 3 {
+		if _, err := k.Pass(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := js.Stream(t.Context(), stream.cfg.Name); err != nil {
+			t.Fatalf("the stream is gone: %v", err)
+		}
 	}
 }
 
