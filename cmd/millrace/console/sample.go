@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -66,7 +67,7 @@ func newSampler(inspector inspector) *sampler {
 func (s *sampler) run(ctx context.Context) {
 	defer s.inspector.Close()
 	defer s.lookout.wait()
-	for {
+	for before := time.Duration(math.MaxInt64); ; {
 		// Taken before the reading: a change that comes meanwhile may be in the sample or not, so
 		// newest takes it for old.
 		began := time.Now()
@@ -82,9 +83,12 @@ func (s *sampler) run(ctx context.Context) {
 			return
 		}
 		s.put(next, seen, began, err)
-		if !s.rest(ctx, took) {
+		// The quicker of two: one that was slow has most likely waited, for a disk or for the processors, and
+		// after 160 ms of that nothing would be on the screens for three seconds.
+		if !s.rest(ctx, min(took, before)) {
 			return
 		}
+		before = took
 	}
 }
 

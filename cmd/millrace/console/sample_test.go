@@ -77,12 +77,15 @@ func TestSampler(t *testing.T) {
 type slowInspector struct {
 	owners, streams time.Duration
 	logs, pipelines time.Duration
-	read            atomic.Int64 // how often it has read pipelines
+	slowest         time.Duration // of each tenth reading of pipelines; 0: it is as the others
+	read            atomic.Int64  // how often it has read pipelines
 }
 
 func (i *slowInspector) Pipelines(ctx context.Context) (*status.Status, error) {
-	i.read.Add(1)
 	s := &status.Status{Time: time.Now(), Waited: i.logs}
+	if i.read.Add(1)%10 == 0 {
+		return s, passed(ctx, max(i.logs+i.pipelines, i.slowest))
+	}
 	return s, passed(ctx, i.logs+i.pipelines)
 }
 
@@ -208,5 +211,29 @@ func TestSampler_PlotsHaveGaps(t *testing.T) {
 		if points := s.plots("p"); len(points) != 3 || !points[0].unknown {
 			t.Errorf("after an hour there are %+v", points)
 		}
+	})
+}
+
+// One slow reading among quick ones delays the next by what it took, and by no rest in proportion to that.
+func TestSampler_OneReadingIsSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, end := context.WithCancel(t.Context())
+		const quick, slow = 20 * time.Millisecond, 160 * time.Millisecond
+		i := &slowInspector{pipelines: quick, slowest: slow}
+		s, over := newSampler(i), make(chan struct{})
+		if err := s.join(); err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			defer close(over)
+			s.run(ctx)
+		}()
+		const tens = 10
+		<-time.After(tens*(9*21*quick+slow+20*quick) - time.Millisecond)
+		if n := i.read.Load(); n != 10*tens {
+			t.Errorf("it has begun %d samples, want %d", n, 10*tens)
+		}
+		end()
+		<-over
 	})
 }
