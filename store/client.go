@@ -152,14 +152,17 @@ func (c *Client) Do(ctx context.Context, r *Request) (*Response, error) {
 func (c *Client) do(ctx context.Context, r *Request, info *ContainerInfo, stale *staleRead) (*Response, error) {
 	ctx, cancel := c.bound(ctx)
 	defer cancel()
-	if stale == nil { // a lost quorum keeps owners from answering, and no standby
-		watched, unwatch := c.quorum.watch(ctx, r.Partition)
-		defer unwatch()
-		ctx = watched
-	}
 	ctx, span := startSpan(ctx, r, info)
 	r.TraceParent, r.TraceState = TraceContext(ctx)
-	resp, err := c.sendStale(ctx, r, stale)
+	watched, unwatch := c.quorum.watch(ctx, r.Partition)
+	defer unwatch()
+	resp, err := c.sendStale(watched, r, stale)
+	if _, lost := errors.AsType[*NoQuorumError](err); lost && stale != nil {
+		// That keeps owners from answering, and no standby.
+		if copied := c.askStandby(ctx, r, stale.lsn, 1); copied != nil {
+			resp, err = copied, copied.refusal()
+		}
+	}
 	endSpan(span, resp, err)
 	return resp, err
 }
@@ -350,10 +353,10 @@ func noQuorum(ctx context.Context) bool {
 var errNoAnswer = errors.New("no answer")
 
 // attemptTime is how long one attempt waits for an answer: where a standby may be asked behind it, half of what is left
-// at most.
+// at most. A query leaves time by itself, and half would be less than what it may take.
 func (c *Client) attemptTime(ctx context.Context, r *Request, stale *staleRead) time.Duration {
 	within := r.attemptTime(c.cfg.Timeout)
-	if ends, ok := ctx.Deadline(); ok && stale != nil {
+	if ends, ok := ctx.Deadline(); ok && stale != nil && !r.slow() {
 		within = min(within, time.Until(ends)/2)
 	}
 	return within

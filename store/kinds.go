@@ -129,6 +129,9 @@ func (r *Request) repeatable() bool {
 	return !r.once() || r.Transact != nil && r.Transact.IdempotencyKey != ""
 }
 
+// slow says whether one answer may take most of the time of the client.
+func (r *Request) slow() bool { return kinds[r.Kind()].slow }
+
 // attemptTime is how long one attempt waits for an answer. A request that may be repeated does
 // not spend all of its time on one owner, which may have died, or been cut off without a word.
 // A slow one gets most of the time, and leaves some for another attempt:
@@ -136,7 +139,7 @@ func (r *Request) repeatable() bool {
 //	timeout 10s    read 2s    query 6.7s    write without a key 10s
 func (r *Request) attemptTime(timeout time.Duration) time.Duration {
 	switch {
-	case kinds[r.Kind()].slow:
+	case r.slow():
 		return timeout * 2 / 3
 	case r.repeatable(), kinds[r.Kind()].goesOn: // which its sender repeats
 		return min(timeout, 2*time.Second)

@@ -51,7 +51,8 @@ type QueryPage struct {
 	Metrics QueryMetrics
 	// Partitions is how many partitions were asked.
 	Partitions int
-	// LSNs are the states that were read, by the number of the physical partition.
+	// LSNs are the states that were read, by the number of the physical partition: they hold no more than
+	// these, and may lack the last commit.
 	LSNs map[uint32]feed.LSN
 }
 

@@ -95,8 +95,7 @@ func (r *Request) Stale() bool {
 }
 
 const (
-	// standbyTime bounds one question to a standby for an item; for a query it is half of what an attempt may take. Of the
-	// time that is left a question before the owner is asked takes a third at most.
+	// standbyTime bounds one question to a standby for an item; for a query it is half of what an attempt may take.
 	standbyTime = time.Second
 	// silentPause is for how long a standby that did not answer is not asked before the owner.
 	silentPause = 5 * time.Second
@@ -106,7 +105,7 @@ const (
 func (c *Client) sendStale(ctx context.Context, r *Request, stale *staleRead) (*Response, error) {
 	// The owner in this process is as near as any standby, and knows more.
 	if stale != nil && stale.first && c.cfg.Local.find(r.Partition) == nil && !c.standbySilent(r.Partition) {
-		if resp := c.askStandby(ctx, r, stale.lsn, 3); resp != nil {
+		if resp := c.askStandby(ctx, r, stale.lsn, 3); resp != nil { // a third of what is left
 			return resp, resp.refusal()
 		}
 	}
@@ -123,13 +122,19 @@ func (c *Client) standbySilent(p feed.Partition) bool {
 func (c *Client) askStandby(ctx context.Context, r *Request, lsn feed.LSN, parts int) *Response {
 	within := max(standbyTime, r.attemptTime(c.cfg.Timeout)/2)
 	if ends, ok := ctx.Deadline(); ok {
-		within = min(within, time.Until(ends)/time.Duration(parts))
+		left := time.Until(ends)
+		within = min(within, left/time.Duration(parts))
+		// Before the owner is asked: a query that takes as long at the standby has the owner's attempt before it.
+		if rest := left - r.attemptTime(c.cfg.Timeout) - lastAttempt; parts > 1 && r.slow() && rest > 0 {
+			within = min(within, rest)
+		}
 	}
 	asking, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	resp, err := c.standbyOnce(asking, r, lsn)
 	if err != nil {
-		if asking.Err() != nil && ctx.Err() == nil {
+		// A query may take longer than this, so it tells nothing of the standby.
+		if asking.Err() != nil && ctx.Err() == nil && !r.slow() {
 			c.silent.Store(r.Partition, time.Now().Add(silentPause))
 		}
 		return nil

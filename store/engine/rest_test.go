@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"fmt"
+	"math"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -23,12 +24,12 @@ func overwritten(t *testing.T, dir string) (*engine.DB, *engine.Partition) {
 }
 
 // rested has db do what it does at rest until nothing is left to do: a memtable may be about to become a table.
-func rested(t *testing.T, db *engine.DB) {
+func rested(t *testing.T, db *engine.DB, dir string, most int) {
 	t.Helper()
 	poll.Until(t, func() error {
 		engine.Rest(db)
-		levels := engine.Levels(db)
-		return poll.Unless(levels[0] == 0, fmt.Sprintf("tables by level are %v, want none in the first", levels))
+		levels, bytes := engine.Levels(db), bytesOfTables(t, dir)
+		return poll.Unless(levels[0] == 0 && bytes <= most, fmt.Sprintf("tables by level are %v, want none in the first, and take %d bytes", levels, bytes))
 	})
 }
 
@@ -59,11 +60,7 @@ func TestADBAtRestKeepsOneLevel(t *testing.T) {
 	})
 	engine.Rest(db)
 	others.Wait()
-	rested(t, db)
-	// The items take about 1 MB, and one table of the first level has a memtable of 8 MiB.
-	if after := bytesOfTables(t, dir); after > 8<<20 {
-		t.Errorf("tables take %d bytes", after)
-	}
+	rested(t, db, dir, 8<<20) // the items take about 1 MB, and one table of the first level has a memtable of 8 MiB
 	if got := digest(t, p); got != want {
 		t.Errorf("the digest is %x, want %x", got, want)
 	}
@@ -75,12 +72,13 @@ func TestADBAtRestKeepsOneLevel(t *testing.T) {
 
 // TestADBAtRestKeepsWhatASnapshotNeeds keeps a snapshot open, which needs the old versions.
 func TestADBAtRestKeepsWhatASnapshotNeeds(t *testing.T) {
-	db, p := overwritten(t, filepath.Join(t.TempDir(), "db"))
+	dir := filepath.Join(t.TempDir(), "db")
+	db, p := overwritten(t, dir)
 	want := digest(t, p)
 	s := p.Snapshot()
 	defer s.Close()
 	storeItems(t, p, 500)
-	rested(t, db)
+	rested(t, db, dir, math.MaxInt)
 	got, err := s.Digest()
 	must(t, err)
 	if got != want {
@@ -90,11 +88,16 @@ func TestADBAtRestKeepsWhatASnapshotNeeds(t *testing.T) {
 
 // TestADBAtRestLeavesAFullDiskAlone: what a merge writes without room damages the DB.
 func TestADBAtRestLeavesAFullDiskAlone(t *testing.T) {
-	db, _ := overwritten(t, filepath.Join(t.TempDir(), "db"))
-	engine.OnRoom(db, func() int64 { return small.Headroom() })
-	engine.Rest(db)
-	if levels := engine.Levels(db); levels[0] == 0 {
-		t.Errorf("tables by level are %v: they were merged", levels)
+	// Badger merges by itself when memtables that waited have made more tables: that is told from a merge at rest by
+	// another try.
+	for range 5 {
+		db, _ := overwritten(t, filepath.Join(t.TempDir(), "db"))
+		engine.OnRoom(db, func() int64 { return small.Headroom() })
+		engine.Rest(db)
+		must(t, db.Sound())
+		if levels := engine.Levels(db); levels[0] > 0 {
+			return
+		}
 	}
-	must(t, db.Sound())
+	t.Error("the tables were merged")
 }

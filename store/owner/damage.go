@@ -181,9 +181,9 @@ func (s *Server) serveDamaged(ctx context.Context, p *Partition, damage *Damaged
 // awaitHealed looks now and then whether a damaged log is whole, which is errHealed, and, where the partition is not
 // readable, whether the node takes it that owned it last, which is errLeft. It returns nil if ctx ended first.
 func (s *Server) awaitHealed(ctx context.Context, p *Partition, damage *DamagedError, readable bool) error {
-	// Elsewhere less can be read, or nothing. A process that owned the partition last and can read nothing may give it up:
-	// another is not worse.
-	p.lease.Bind(readable || p.anotherUser() != "")
+	// Elsewhere less can be read, or nothing. Who owned the partition last keeps it though it can read nothing itself: any
+	// other would give it back.
+	p.lease.Bind(true)
 	t := time.NewTicker(s.cfg.CheckInterval)
 	defer t.Stop()
 	for {

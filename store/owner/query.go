@@ -42,6 +42,7 @@ func (p *Partition) query(ctx context.Context, r *store.Query) *store.Response {
 	defer share.Free()
 	snap, s := p.snapshot()
 	defer snap.Close()
+	seen := p.seen(s) // here, because a page takes its time, and the log goes on
 	result, err := queryrun.Page(ctx, &queryrun.Source{
 		Snapshot: snap, Key: s.schema.key, Indexes: s.schema.settings.Indexes, Schema: &s.schema.engine, Now: p.now(),
 	}, queryrun.Limits{PageTime: p.cfg.QueryPageTime, Time: p.cfg.QueryTime, Share: share}, r)
@@ -54,7 +55,7 @@ func (p *Partition) query(ctx context.Context, r *store.Query) *store.Response {
 	case !p.lease.Valid():
 		return &store.Response{Err: p.notOwner()}
 	}
-	result.LSN = p.seen(s)
+	result.LSN = seen
 	return &store.Response{Query: result}
 }
 
