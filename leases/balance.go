@@ -155,9 +155,9 @@ func (p *plan) assignFree() {
 		target[i], l.weight = l.weight, before[i]
 	}
 	for _, lease := range p.free {
-		node := nodeOf(lease.Last)
+		node := NodeOf(lease.Last)
 		for i, l := range p.loads {
-			if node != "" && nodeOf(l.Holder) == node && l.takes(lease.Resource) &&
+			if node != "" && NodeOf(l.Holder) == node && l.takes(lease.Resource) &&
 				l.weight+roundWeight(lease.Weight) <= target[i] {
 				give(l, lease)
 				break
@@ -177,7 +177,7 @@ func (p *plan) assignFree() {
 func (p *plan) assignBound(give func(*load, *Lease)) {
 	var rest []*Lease
 	for _, lease := range p.free {
-		user := p.lightestOf(lease.Resource, func(l *load) bool { return lease.Bound && nodeOf(l.Holder) == lease.User })
+		user := p.lightestOf(lease.Resource, func(l *load) bool { return lease.Bound && NodeOf(l.Holder) == lease.User })
 		if user == nil {
 			rest = append(rest, lease)
 			continue

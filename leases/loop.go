@@ -282,7 +282,7 @@ func (l *loop) applyUpdate(runCtx context.Context, u update) {
 	l.dirty = true
 	delete(l.slow, node)
 	if seen := v.leases[resource]; seen != nil && seen.rec != nil {
-		delete(l.slow, nodeOf(seen.rec.Owner))
+		delete(l.slow, NodeOf(seen.rec.Owner))
 	}
 	l.endIfTaken(resource)
 }

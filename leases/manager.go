@@ -123,7 +123,7 @@ type Group struct {
 // and does not decline it.
 func (g *Group) Takes(node, resource string) bool {
 	return slices.ContainsFunc(g.members, func(m Member) bool {
-		return nodeOf(m.Holder) == node && !m.Closed && !slices.Contains(m.Declines, resource)
+		return NodeOf(m.Holder) == node && !m.Closed && !slices.Contains(m.Declines, resource)
 	})
 }
 

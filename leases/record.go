@@ -99,7 +99,7 @@ func decodeLease(key string, data []byte) (*leaseRecord, error) {
 	if r.Resource == "" {
 		return nil, fmt.Errorf("record %s: no resource", key)
 	}
-	if r.Owner != "" && nodeOf(r.Owner) == "" {
+	if r.Owner != "" && NodeOf(r.Owner) == "" {
 		return nil, fmt.Errorf("record %s: owner %q is not node/incarnation", key, r.Owner)
 	}
 	return r, nil
@@ -176,8 +176,8 @@ func escape(name string) string {
 	return b.String()
 }
 
-// nodeOf returns the node of a holder "node/incarnation", or "".
-func nodeOf(holder string) string {
+// NodeOf returns the node of a holder of leases, which is node/incarnation; "" of anything else.
+func NodeOf(holder string) string {
 	node, _, ok := strings.Cut(holder, "/")
 	if !ok {
 		return ""

@@ -151,7 +151,7 @@ func (l *loop) markSlow(plan map[string]string, live map[string]*memberRecord, n
 		v.patience = max(v.patience, patience)
 		l.vacant[resource] = v
 		if holder != "" && holder != l.Holder() && now-v.named > patience {
-			l.slow[nodeOf(holder)] = now + slowTime
+			l.slow[NodeOf(holder)] = now + slowTime
 			marked = true
 		}
 	}
@@ -160,7 +160,7 @@ func (l *loop) markSlow(plan map[string]string, live map[string]*memberRecord, n
 
 // patience is how long a free lease waits for the member that the plan names.
 func (l *loop) patience(live map[string]*memberRecord, holder, resource string) time.Duration {
-	if rec := live[nodeOf(holder)]; rec != nil {
+	if rec := live[NodeOf(holder)]; rec != nil {
 		if _, warm := rec.Warm[resource]; warm {
 			return l.cfg.warmInterval()
 		}

@@ -25,7 +25,7 @@ func (r *leaseRecord) lastUse() use {
 		return *r.Used
 	}
 	// An earlier release wrote it. Its last holder counts as a user, and of those before nothing is known.
-	return use{nodeOf(cmp.Or(r.Owner, r.Last)), r.Epoch}
+	return use{NodeOf(cmp.Or(r.Owner, r.Last)), r.Epoch}
 }
 
 // by returns who has used a lease when node has too, in epoch.

@@ -230,7 +230,7 @@ func (v *view) owner(resource string, live map[string]*memberRecord, now time.Du
 	if rec == nil {
 		return "unknown/unknown" // not free, and no member's
 	}
-	if m := live[nodeOf(rec.Owner)]; m != nil && m.Locked {
+	if m := live[NodeOf(rec.Owner)]; m != nil && m.Locked {
 		return m.holder()
 	}
 	return rec.Owner

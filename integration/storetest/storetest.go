@@ -103,6 +103,21 @@ func System(t testing.TB) *Store {
 	return s
 }
 
+// Owned makes a container "things", of whose partitions each has the owner that is given for it, and a client that
+// reaches those.
+func (s *Store) Owned(t testing.TB, owners ...store.Handler) *store.Client {
+	t.Helper()
+	info, err := s.Client.Catalog().Create(t.Context(), "default", "things", store.ContainerSpec{PartitionKey: []string{"/k"}, Partitions: len(owners)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	local := &store.Local{}
+	for i, p := range info.Partitions {
+		local.Add(feed.Partition{Container: info.ID, Number: p.Number}, owners[i])
+	}
+	return store.NewClient(s.NC, s.Client.Catalog(), store.ClientConfig{Local: local, Timeout: time.Minute})
+}
+
 // Container declares a container of the default database and waits until its
 // partitions have owners.
 func (s *Store) Container(t testing.TB, name string, spec store.ContainerSpec) *store.Container {

@@ -59,7 +59,7 @@ func TestDrain_AWriteIsAnsweredWhileAppendsAreAtHand(t *testing.T) {
 	// A client waits for the next owner, and says what it waited for: at the end of its own
 	// time, or soon, where it has much of that and the drain hangs.
 	for _, times := range [][2]time.Duration{{500 * time.Millisecond, time.Hour}, {time.Hour, 20 * time.Millisecond}} {
-		if err := ask(times[0], times[1]); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "between two owners") || !strings.Contains(err.Error(), "node-1 hands partition") {
+		if err := ask(times[0], times[1]); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "between two owners") || !strings.Contains(err.Error(), "node-1/1 hands partition") {
 			t.Errorf("a client with %s, and %s for a handover: %v", times[0], times[1], err)
 		}
 	}

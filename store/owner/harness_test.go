@@ -122,7 +122,7 @@ func (w *world) open(dir string) *node {
 		w.t.Fatal(err)
 	}
 	n := &node{w: w, lease: newLease(w.t, w.epoch), log: &faultyLog{Log: log}, db: db, stopped: make(chan error, 1)}
-	n.Partition = newPartition(w.id, cfg, n.log, part, n.lease, fmt.Sprintf("node-%d", w.epoch))
+	n.Partition = newPartition(w.id, cfg, n.log, part, n.lease, fmt.Sprintf("node-%d/1", w.epoch))
 	return n
 }
 

@@ -38,7 +38,7 @@ func TestI2_ALogThatLostItsEndIsSaidAndReadOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	n = w.open(dir)
-	n.owner, n.lease.user, n.lease.since = "node-1", "node-1", 1 // it is the process that owned the partition last
+	n.owner, n.lease.user, n.lease.since = "node-1/1", "node-1", 1 // it is the process that owned the partition last
 	n.feed = shortLog{n.log, 3}
 	err := n.open(t.Context(), w.info.Partitions[0].Log)
 	var damage *DamagedError

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/store/engine"
 )
 
@@ -70,7 +71,7 @@ func (w *world) nextTerm(part *engine.Partition) (*Partition, *faultyLog) {
 		w.t.Fatal(err)
 	}
 	held := newLease(w.t, w.epoch)
-	held.user, held.since = nodeOf(state.Owner), state.Epoch
+	held.user, held.since = leases.NodeOf(state.Owner), state.Epoch
 	return newPartition(w.id, cfg, log, part, held, state.Owner), log
 }
 

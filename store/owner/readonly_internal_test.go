@@ -85,7 +85,7 @@ func TestI2_ForALostLogOnlyWhoOwnedItLastAnswers(t *testing.T) {
 		{"another used the lease since", func(_ *Partition, l *lease) { l.user, l.since = "b", l.epoch-1 }, false},
 		{"this node used the lease again since, and not since its last commit", func(_ *Partition, l *lease) { l.since++ }, false},
 		{"it is not known who used the lease", func(_ *Partition, l *lease) { l.user, l.since = "", 0 }, false},
-		{"another has appended what this node followed", func(p *Partition, l *lease) { p.owner, l.user = "b", "b" }, false},
+		{"another has appended what this node followed", func(p *Partition, l *lease) { p.owner, l.user = "b/1", "b" }, false},
 		{"no other process can be the owner", func(p *Partition, l *lease) { p.cfg.Alone, l.user = true, "" }, true},
 	}
 	for name, lose := range logs {
@@ -124,7 +124,7 @@ func TestI2_AnEngineThatIsMadeAnewIsNotWholeBeforeItsOwnerGoesOn(t *testing.T) {
 			w.termOfFive()
 			n := w.open(t.TempDir())
 			t.Cleanup(func() { _ = n.db.Close() })
-			n.owner, n.lease.user, n.lease.since = "node-1", "node-1", 1
+			n.owner, n.lease.user, n.lease.since = "node-1/1", "node-1", 1
 			a, err := n.attach(t.Context(), w.info.Partitions[0].Log)
 			if err != nil {
 				t.Fatal(err)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/millrace/millrace/feed"
@@ -279,16 +278,10 @@ func (p *Partition) diverges(ctx context.Context, shape *feed.Shape, states ...e
 
 // anotherUser is the node that owned the partition last and appended to its log; "" if it is this one, or not known.
 func (p *Partition) anotherUser() string {
-	if node, _ := p.lease.User(); node != nodeOf(p.owner) {
+	if node, _ := p.lease.User(); node != leases.NodeOf(p.owner) {
 		return node
 	}
 	return ""
-}
-
-// nodeOf returns the node of a holder of leases, which is node/incarnation.
-func nodeOf(holder string) string {
-	node, _, _ := strings.Cut(holder, "/")
-	return node
 }
 
 // holdsAll says whether what the engine holds is all that was acknowledged, where the log does not show it any more. It
@@ -309,7 +302,7 @@ func (p *Partition) holdsAll(state engine.State) bool {
 		return true
 	}
 	node, since := p.lease.User()
-	return node != "" && node == nodeOf(p.owner) && node == nodeOf(state.Owner) && since <= state.Epoch && state.Epoch <= p.lease.Epoch()
+	return node != "" && node == leases.NodeOf(p.owner) && node == leases.NodeOf(state.Owner) && since <= state.Epoch && state.Epoch <= p.lease.Epoch()
 }
 
 // replay applies what the log holds behind the last applied commit.

@@ -61,6 +61,16 @@ func (c *cluster) container(name string, spec store.ContainerSpec) *store.Contai
 	return ct
 }
 
+// things is a container of one partition of which copies are wanted, and the store that owns it.
+func (c *cluster) things() (ct *store.Container, id feed.Partition, owner *process) {
+	c.t.Helper()
+	ct = c.container("things", followed)
+	id = ct.Partitions()[0]
+	owner = c.start("a", c.t.TempDir())
+	owner.owns(id)
+	return ct, id, owner
+}
+
 // logged is what a store has logged.
 type logged struct {
 	mu   sync.Mutex

@@ -118,10 +118,7 @@ func (c *cluster) unwish(name string) {
 func TestACopyThatMetAFullDiskIsFreed(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	ct := c.container("things", followed)
-	id := ct.Partitions()[0]
-	a := c.start("a", t.TempDir())
-	a.owns(id)
+	ct, id, _ := c.things()
 	r := rand.New(rand.NewPCG(8, 8))
 	scribble(t, ct, r, 20)
 	disk := filepath.Join(t.TempDir(), "disk")
@@ -206,10 +203,7 @@ func namesNothing(t *testing.T, dir string) {
 func TestWhatThisProcessOwnsIsNotFreed(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	ct := c.container("things", followed)
-	id := ct.Partitions()[0]
-	a := c.start("a", t.TempDir())
-	a.owns(id)
+	ct, id, a := c.things()
 	scribble(t, ct, rand.New(rand.NewPCG(10, 10)), 10)
 	if kept, err := a.owners.Unfollow(t.Context(), id, func() {}); !errors.Is(err, owner.ErrNotFollowed) {
 		t.Errorf("kept because %q with %v, want %v", kept, err, owner.ErrNotFollowed)

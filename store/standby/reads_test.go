@@ -42,10 +42,7 @@ func TestI2_AStandbyAnswersASessionThatItHolds(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.ttl = 10 * time.Minute // nobody takes over
-	ct := c.container("things", followed)
-	id := ct.Partitions()[0]
-	a := c.start("a", t.TempDir())
-	a.owns(id)
+	ct, id, a := c.things()
 	scribble(t, ct, rand.New(rand.NewPCG(7, 7)), 40)
 	key := pk(t, "k1")
 	item, err := ct.Upsert(t.Context(), []byte(`{"id":"mine","k":"k1","n":41,"u":"mine"}`))
@@ -90,10 +87,7 @@ func TestI2_AStandbyAnswersASessionThatItHolds(t *testing.T) {
 func TestAStandbyAnswersReadsAlone(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	ct := c.container("things", followed)
-	id := ct.Partitions()[0]
-	a := c.start("a", t.TempDir())
-	a.owns(id)
+	ct, id, _ := c.things()
 	key := pk(t, "k1")
 	item, err := ct.Upsert(t.Context(), []byte(`{"id":"x","k":"k1","n":1,"u":"x"}`))
 	if err != nil {
@@ -140,9 +134,7 @@ func TestAStandbyAnswersReadsAlone(t *testing.T) {
 func TestAStandbyThatIsSilentHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	ct := c.container("things", followed)
-	id := ct.Partitions()[0]
-	c.start("a", t.TempDir()).owns(id)
+	ct, id, _ := c.things()
 	item, err := ct.Upsert(t.Context(), []byte(`{"id":"x","k":"k1","u":"x"}`))
 	if err != nil {
 		t.Fatal(err)
@@ -169,9 +161,7 @@ func TestAStandbyThatIsSilentHoldsNobodyUp(t *testing.T) {
 func TestI2_ASessionKnowsThatAnItemWasGone(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	ct := c.container("things", followed)
-	id := ct.Partitions()[0]
-	c.start("a", t.TempDir()).owns(id)
+	ct, id, _ := c.things()
 	key := pk(t, "k1")
 	if _, err := ct.Upsert(t.Context(), []byte(`{"id":"x","k":"k1","u":"x"}`)); err != nil {
 		t.Fatal(err)
@@ -191,10 +181,7 @@ func TestACopyThatIsOpenedAnswersNoMore(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.ttl = 5 * time.Second
-	ct := c.container("things", followed)
-	id := ct.Partitions()[0]
-	a := c.start("a", t.TempDir())
-	a.owns(id)
+	ct, id, a := c.things()
 	scribble(t, ct, rand.New(rand.NewPCG(8, 8)), 20)
 	b := c.start("b", t.TempDir())
 	b.ready(id)
@@ -215,10 +202,7 @@ func TestI2_SessionsSeeWhatTheyWroteThroughATakeOver(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.ttl = 5 * time.Second
-	ct := c.container("things", followed)
-	id := ct.Partitions()[0]
-	a := c.start("a", t.TempDir())
-	a.owns(id)
+	ct, id, a := c.things()
 	b := c.start("b", t.TempDir())
 	b.ready(id)
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
 
@@ -69,15 +68,9 @@ func New(cfg Config) *Standbys {
 	cfg.Settle = cmp.Or(cfg.Settle, 10*time.Second)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	return &Standbys{
-		cfg: cfg, self: nodeOf(cfg.Leases.Holder()), turns: newTurns(), chosen: map[feed.Partition]time.Time{},
+		cfg: cfg, self: leases.NodeOf(cfg.Leases.Holder()), turns: newTurns(), chosen: map[feed.Partition]time.Time{},
 		followers: map[feed.Partition]*follower{}, begun: map[feed.Partition]*begun{}, owned: map[feed.Partition]int{},
 	}
-}
-
-// nodeOf returns the node of a holder of leases, which is node/incarnation.
-func nodeOf(holder string) string {
-	node, _, _ := strings.Cut(holder, "/")
-	return node
 }
 
 // Run follows partitions until ctx ends. owners have the engine; their Config.Standbys must be s.
@@ -209,7 +202,7 @@ func wishesOf(containers []store.ContainerInfo, group *leases.Group) (wishes []W
 		if nodes == nil {
 			nodes = make(map[string]string, len(group.Leases))
 			for i := range group.Leases {
-				nodes[group.Leases[i].Resource] = nodeOf(cmp.Or(group.Leases[i].Owner, group.Leases[i].Last))
+				nodes[group.Leases[i].Resource] = leases.NodeOf(cmp.Or(group.Leases[i].Owner, group.Leases[i].Last))
 			}
 		}
 		for _, p := range info.Partitions {

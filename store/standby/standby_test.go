@@ -75,10 +75,7 @@ func pk(t testing.TB, components ...any) feed.PartitionKey {
 func TestI3_AFollowerEqualsTheOwner(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	ct := c.container("things", followed)
-	id := ct.Partitions()[0]
-	a := c.start("a", t.TempDir())
-	a.owns(id)
+	ct, id, a := c.things()
 	r := rand.New(rand.NewPCG(1, 1))
 	scribble(t, ct, r, 60)
 	b := c.start("b", t.TempDir())
@@ -196,10 +193,7 @@ func TestALogTrimmedBelowAFollowerIsLoadedAnew(t *testing.T) {
 func TestI2_AYieldLeavesWholeCommits(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	ct := c.container("things", followed)
-	id := ct.Partitions()[0]
-	a := c.start("a", t.TempDir())
-	a.owns(id)
+	ct, id, _ := c.things()
 	b := c.start("b", t.TempDir())
 	b.ready(id)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -238,10 +232,7 @@ func TestI2_AYieldLeavesWholeCommits(t *testing.T) {
 func TestI3_ADamagedEngineIsMadeAnewUnderAFollower(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	ct := c.container("things", followed)
-	id := ct.Partitions()[0]
-	a := c.start("a", t.TempDir())
-	a.owns(id)
+	ct, id, a := c.things()
 	b := c.start("b", t.TempDir())
 	r := rand.New(rand.NewPCG(5, 5))
 	scribble(t, ct, r, 30)
@@ -314,10 +305,7 @@ func TestWhatIsNotFollowedAnyMoreIsFreed(t *testing.T) {
 func TestACopyStaysUntilTheNextIsWarm(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	ct := c.container("things", followed)
-	id := ct.Partitions()[0]
-	a := c.start("a", t.TempDir())
-	a.owns(id)
+	ct, id, a := c.things()
 	b := c.start("b", t.TempDir())
 	r := rand.New(rand.NewPCG(11, 11))
 	scribble(t, ct, r, 20)
@@ -355,10 +343,7 @@ func TestACopyStaysUntilTheNextIsWarm(t *testing.T) {
 func TestACopyThatStaysIsFollowedAgain(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	ct := c.container("things", followed)
-	id := ct.Partitions()[0]
-	a := c.start("a", t.TempDir())
-	a.owns(id)
+	ct, id, a := c.things()
 	r := rand.New(rand.NewPCG(13, 13))
 	scribble(t, ct, r, 20)
 	disk := filepath.Join(t.TempDir(), "disk") // its room is not known while it is not there

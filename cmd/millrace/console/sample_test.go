@@ -109,6 +109,25 @@ func passed(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
+// begun is a sampler that takes samples, for somebody who looks, until end is called.
+func begun(t *testing.T, i *slowInspector) (s *sampler, end func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	s = newSampler(i)
+	if err := s.join(); err != nil {
+		t.Fatal(err)
+	}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		s.run(ctx)
+	}()
+	return s, func() {
+		cancel()
+		<-over
+	}
+}
+
 // Owners and streams that are silent hold up no sample but the first, and what the others say is in the samples.
 func TestSampler_SomeAreSilent(t *testing.T) {
 	for name, i := range map[string]*slowInspector{
@@ -119,16 +138,9 @@ func TestSampler_SomeAreSilent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				ctx, end := context.WithCancel(t.Context())
-				s, over := newSampler(i), make(chan struct{})
-				if err := s.join(); err != nil {
-					t.Fatal(err)
-				}
-				go func() {
-					defer close(over)
-					s.run(ctx)
-				}()
-				first, err := s.newest(ctx)
+				s, end := begun(t, i)
+				defer end()
+				first, err := s.newest(t.Context())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -141,8 +153,6 @@ func TestSampler_SomeAreSilent(t *testing.T) {
 				if n, want := i.read.Load()-before, int64(time.Minute/(sampleBusy+lookoutPatience)); n < want {
 					t.Errorf("%d samples in a minute, want %d at least", n, want)
 				}
-				end()
-				<-over
 			})
 		})
 	}
@@ -161,23 +171,14 @@ func TestSampler_ALogIsSilent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				ctx, end := context.WithCancel(t.Context())
 				i := &slowInspector{logs: c.logs, pipelines: c.pipelines}
-				s, over := newSampler(i), make(chan struct{})
-				if err := s.join(); err != nil {
-					t.Fatal(err)
-				}
-				go func() {
-					defer close(over)
-					s.run(ctx)
-				}()
+				_, end := begun(t, i)
+				defer end()
 				const samples = 100
 				<-time.After(samples*c.every - time.Millisecond)
 				if n := i.read.Load(); n != samples {
 					t.Errorf("it has begun %d samples, want %d", n, samples)
 				}
-				end()
-				<-over
 			})
 		})
 	}
@@ -217,23 +218,14 @@ func TestSampler_PlotsHaveGaps(t *testing.T) {
 // One slow reading among quick ones delays the next by what it took, and by no rest in proportion to that.
 func TestSampler_OneReadingIsSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, end := context.WithCancel(t.Context())
 		const quick, slow = 20 * time.Millisecond, 160 * time.Millisecond
 		i := &slowInspector{pipelines: quick, slowest: slow}
-		s, over := newSampler(i), make(chan struct{})
-		if err := s.join(); err != nil {
-			t.Fatal(err)
-		}
-		go func() {
-			defer close(over)
-			s.run(ctx)
-		}()
+		_, end := begun(t, i)
+		defer end()
 		const tens = 10
 		<-time.After(tens*(9*21*quick+slow+20*quick) - time.Millisecond)
 		if n := i.read.Load(); n != 10*tens {
 			t.Errorf("it has begun %d samples, want %d", n, 10*tens)
 		}
-		end()
-		<-over
 	})
 }

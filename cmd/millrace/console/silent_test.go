@@ -46,15 +46,7 @@ func owned(t *testing.T, owners ...store.Handler) *Console {
 	if err != nil {
 		t.Fatal(err)
 	}
-	info, err := s.Client.Catalog().Create(t.Context(), "default", "things", store.ContainerSpec{PartitionKey: []string{"/k"}, Partitions: len(owners)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	local := &store.Local{}
-	for i, p := range info.Partitions {
-		local.Add(feed.Partition{Container: info.ID, Number: p.Number}, owners[i])
-	}
-	client := store.NewClient(s.NC, s.Client.Catalog(), store.ClientConfig{Local: local, Timeout: time.Minute})
+	client := s.Owned(t, owners...)
 	return New(&Config{
 		Inspect: inspect.Config{JetStream: s.JS, Client: client, Registry: records, AnswerTimeout: 50 * time.Millisecond}, Logger: storetest.Quiet(),
 	})

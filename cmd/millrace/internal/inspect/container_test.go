@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/cmd/millrace/internal/inspect"
-	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/integration/storetest"
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/store"
@@ -36,16 +35,12 @@ func inspected(t *testing.T, cfg inspect.Config, owners ...ownerFunc) *inspect.I
 	if err != nil {
 		t.Fatal(err)
 	}
-	info, err := s.Client.Catalog().Create(t.Context(), "default", "things", store.ContainerSpec{PartitionKey: []string{"/k"}, Partitions: len(owners)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	local := &store.Local{}
-	for i, p := range info.Partitions {
-		local.Add(feed.Partition{Container: info.ID, Number: p.Number}, owners[i])
-	}
 	cfg.JetStream, cfg.Registry = s.JS, records
-	cfg.Client = store.NewClient(s.NC, s.Client.Catalog(), store.ClientConfig{Local: local, Timeout: time.Minute})
+	handlers := make([]store.Handler, len(owners))
+	for i, f := range owners {
+		handlers[i] = f
+	}
+	cfg.Client = s.Owned(t, handlers...)
 	i := inspect.New(&cfg)
 	t.Cleanup(i.Close)
 	return i
