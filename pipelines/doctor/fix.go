@@ -413,9 +413,13 @@ func (f *fixer) upkeep(ctx context.Context) error {
 	wish.Replicas = max(wish.Replicas, 1)
 	keeper := upkeep.NewKeeper(f.js, catalog, upkeep.Config{
 		Wish: wish, Copies: []spare.Source{store.DatabaseRecords(), registry.RecordSource()}, Logger: slog.New(slog.DiscardHandler),
+		LeftMin: -1, // there is one pass, and who asked for it was told what is of no use
 	})
 	report, err := keeper.Pass(ctx)
 	if report != nil {
+		for _, log := range report.Removed {
+			f.say("log %s is removed: it was made for a container while that was deleted", log)
+		}
 		for _, name := range report.Deleted {
 			f.say("container %s is deleted: somebody had begun to, and was cut off", name)
 		}

@@ -99,8 +99,12 @@ func TestFix_RemovesWhatIsLeftOfADeletion(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	w.open()
-	if r := w.fix(nil); !r.Well() || slices.ContainsFunc(r.Findings, told) {
+	r = w.fix(nil)
+	if !r.Well() || slices.ContainsFunc(r.Findings, told) {
 		t.Errorf("after --fix: %+v", r)
+	}
+	if !slices.ContainsFunc(r.Done, func(done string) bool { return strings.Contains(done, "log "+log.String()+" is removed") }) {
+		t.Errorf("it does not tell what it has removed: %q", r.Done)
 	}
 	w.open()
 	if after := w.state(); after != before {

@@ -180,8 +180,9 @@ func (k *Keeper) finishDeletions(ctx context.Context, records []store.Record) (d
 	return deleted, errors.Join(errs...)
 }
 
-// removeLeft removes the logs of containers that were deleted, which somebody who was late has made since.
-func (k *Keeper) removeLeft(ctx context.Context, all []listed, records []store.Record) error {
+// removeLeft removes the logs of containers that were deleted, which somebody who was late has made since, and returns
+// those that it has removed.
+func (k *Keeper) removeLeft(ctx context.Context, all []listed, records []store.Record) (removed []feed.Partition, err error) {
 	named := map[feed.ResourceID]bool{}
 	for i := range records {
 		named[records[i].Info.ID] = true
@@ -193,18 +194,18 @@ func (k *Keeper) removeLeft(ctx context.Context, all []listed, records []store.R
 		}
 	}
 	if !k.longUnnamed(unnamed, time.Now()) {
-		return nil
+		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	removed, err := k.catalog.RemoveLeft(ctx, unnamed)
+	removed, err = k.catalog.RemoveLeft(ctx, unnamed)
 	for _, p := range removed {
 		k.cfg.Logger.Info("a log is removed that was made for a container while that was deleted", "partition", p.String())
 	}
 	if err != nil {
-		return fmt.Errorf("remove what is left of a deleted container: %w", err)
+		return removed, fmt.Errorf("remove what is left of a deleted container: %w", err)
 	}
-	return nil
+	return removed, nil
 }
 
 // longUnnamed notes which logs have no record, and tells whether that is so for long of all of them.
@@ -240,8 +241,10 @@ func (k *Keeper) Pass(ctx context.Context) (*Report, error) {
 	step, cancel := context.WithTimeout(ctx, stepTimeout)
 	records, err := k.catalog.Records(step)
 	cancel()
+	var removed []feed.Partition
 	if errs = append(errs, err); err == nil {
-		errs = append(errs, k.removeLeft(ctx, all, records))
+		removed, err = k.removeLeft(ctx, all, records)
+		errs = append(errs, err)
 	}
 	deleted, err := k.finishDeletions(ctx, records)
 	errs = append(errs, err)
@@ -260,7 +263,7 @@ func (k *Keeper) Pass(ctx context.Context) (*Report, error) {
 		}
 	}
 	report := wish.report(all)
-	report.Deleted = deleted
+	report.Deleted, report.Removed = deleted, removed
 	for i := range report.Streams {
 		s := &report.Streams[i]
 		if text, ok := failed[s.Name]; ok {

@@ -65,6 +65,8 @@ type Report struct {
 	Streams []Stream `json:"streams"`
 	// Deleted are the containers, as database/name, whose deletion was cut off and that this pass has deleted.
 	Deleted []string `json:"deleted,omitempty"`
+	// Removed are the logs that were of no use to anybody and that this pass has removed.
+	Removed []feed.Partition `json:"removed,omitempty"`
 }
 
 // Of returns what is known of a log; false if it is not among the streams.
