@@ -38,7 +38,12 @@ func (p *pace) noteBatch(from feed.LSN, took time.Duration) {
 	if from > p.backfillTo || !p.busy.Load() {
 		return
 	}
-	p.pausedUntil = time.Now().Add(min(time.Duration(float64(took)*(1-p.share)/p.share), restMax))
+	p.pausedUntil = time.Now().Add(rest(p.share, took, restMax))
+}
+
+// rest returns how long to rest after work that took a while.
+func rest(share float64, took, most time.Duration) time.Duration {
+	return min(time.Duration(float64(took)*(1-share)/share), most)
 }
 
 // pause returns how long to wait before the next batch.

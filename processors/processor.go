@@ -133,10 +133,14 @@ type Term struct {
 
 	// deadLetters takes what cannot be processed.
 	deadLetters deadLetterWriter
+	// backfillShare is Config.BackfillPercent as a part of 1.
+	backfillShare float64
+
 	changed     chan struct{}
 	heartbeat   func()
 	saved       atomic.Pointer[Checkpoint]
 	wrote       atomic.Bool        // a dead letter
+	othersWrote atomic.Bool        // the feed brought what this term has not written, since a Backfiller looked
 	halt        func(*HaltedError) // ends the term; nil unless the Task is to halt
 
 	mu     sync.Mutex
@@ -150,6 +154,18 @@ func (t *Term) Changed(traceParent string) {
 	t.traces.add(traceParent, "")
 	t.mu.Unlock()
 	signal(t.changed)
+}
+
+// noteOthers notes whether a batch of the feed has changes that this term has not written.
+func (t *Term) noteOthers(b *Batch) {
+	own := t.Producer()
+	for i := range b.Parts {
+		p := &b.Parts[i]
+		if p.Commit.Walk == nil && (p.Transaction.Effect == nil || p.Transaction.Effect.Producer != own) {
+			t.othersWrote.Store(true)
+			return
+		}
+	}
 }
 
 // takeTraces returns the traces of what Changed told, and forgets them.

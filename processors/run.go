@@ -93,7 +93,7 @@ func newRun(h *Host, lease Lease, t Task, cp *Checkpoint) *run {
 	r.cp.State, r.cp.Taken = State{}, feed.Position{}
 	r.marks = []mark{{cp.Position, cp.Time, cp.Log, cp.Sum}}
 	r.term = &Term{
-		Resource: t.Resource, Epoch: lease.Epoch(), FirstOfLease: t.FirstOfLease, deadLetters: h.deadLetters, changed: make(chan struct{}, 1), heartbeat: r.heartbeat,
+		Resource: t.Resource, Epoch: lease.Epoch(), FirstOfLease: t.FirstOfLease, deadLetters: h.deadLetters, backfillShare: r.pace.share, changed: make(chan struct{}, 1), heartbeat: r.heartbeat,
 		Logger: h.cfg.Logger.With(slog.String("pipeline", t.Pipeline), slog.String("role", string(t.Role)),
 			slog.String("partition", t.Partition.String())),
 	}
@@ -165,6 +165,7 @@ func (r *run) takeBatch(ctx context.Context) error {
 		return nil
 	}
 	b := newBatch(r.Partition, commits)
+	r.term.noteOthers(b)
 	begun := time.Now()
 	if len(b.Parts) > 0 {
 		if err := r.deliverBatch(ctx, b); err != nil {
