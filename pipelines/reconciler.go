@@ -22,7 +22,8 @@ const (
 
 // ReconcilerConfig tunes the reconciler. Zero fields take their defaults.
 type ReconcilerConfig struct {
-	// Interval is the time between two rounds. Default 1s.
+	// Interval is the time between two rounds, at most: while a pipeline that was just declared comes
+	// into force they follow more quickly. Default 1s.
 	Interval time.Duration `yaml:"interval"`
 
 	// Grace is for how long something must have been of no use before it is removed:
@@ -67,6 +68,7 @@ type reconciler struct {
 	log      *slog.Logger
 	world    func() (registry.World, bool)
 	limits   compile.Limits
+	changed  chan struct{} // told when a pipeline or a container has changed; holds one
 
 	// Owned by run, which begins them anew with each lease.
 	idle   firstSeen         // since when things are of no use
@@ -85,40 +87,80 @@ func newReconciler(s *Supervisor) *reconciler {
 	}
 	return &reconciler{
 		registry: s.registry, client: s.client, bucket: s.cfg.Bucket, cfg: cfg, log: s.cfg.Logger, world: s.world, limits: s.limits(),
+		changed: make(chan struct{}, 1),
 	}
 }
 
 // run does its duties until ctx ends.
 func (s *reconciler) run(ctx context.Context, held *leases.Held) error {
 	s.idle, s.waits, s.warned, s.tidied = firstSeen{}, map[string]error{}, nil, time.Time{}
-	ticker := time.NewTicker(s.cfg.Interval)
-	defer ticker.Stop()
+	next := time.NewTimer(0)
+	defer next.Stop()
+	changed := time.Now()
 	for {
-		s.round(ctx)
-		held.Progress()
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-ticker.C:
+		case <-s.changed:
+			// Changes that come without end must not put off the round.
+			if time.Since(changed) > roundMin {
+				changed = time.Now()
+				next.Reset(roundMin)
+			}
+		case <-next.C:
+			began := time.Now()
+			busy := s.round(ctx)
+			held.Progress()
+			next.Reset(s.untilNext(busy, time.Since(changed), time.Since(began)))
 		}
 	}
 }
 
+const (
+	// roundMin is the least time between two rounds.
+	roundMin = 50 * time.Millisecond
+	// roundRest is how many times as long as a round itself the rest behind it is, at least.
+	roundRest = 4
+	// lateMax is the part of the time since a change by which its next step may come late.
+	lateMax = 4
+)
+
+// untilNext returns the time to the next round. Nobody says that readers have come to where a pipeline
+// can be put in force, so it is looked for: soon where little was to be read, and seldom behind a change of long ago.
+//
+//	since a change   0.2 s   1 s      4 s and more
+//	next round       50 ms   250 ms   1 s, the interval
+func (s *reconciler) untilNext(busy bool, since, took time.Duration) time.Duration {
+	if !busy {
+		return s.cfg.Interval
+	}
+	return min(max(since/lateMax, roundRest*took, roundMin), s.cfg.Interval)
+}
+
+// tellChanged says that a pipeline or a container has changed.
+func (s *reconciler) tellChanged() {
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
 // round does each duty once. One that fails is done again in the next round. When
-// every pipeline is in force there is nothing to do but to tidy up now and then.
-func (s *reconciler) round(ctx context.Context) {
+// every pipeline is in force there is nothing to do but to tidy up now and then; busy says
+// that one is not.
+func (s *reconciler) round(ctx context.Context) (busy bool) {
 	w, ready := s.world()
 	// A quarter of the grace, so that what is of no use goes at most a quarter
 	// later than it may.
 	tidy := time.Since(s.tidied) >= s.cfg.Grace/4
-	busy := hasOlder(&w) || slices.ContainsFunc(w.Pipelines, func(r registry.Record) bool { return !r.InForce })
+	busy = hasOlder(&w) || slices.ContainsFunc(w.Pipelines, func(r registry.Record) bool { return !r.InForce })
 	if !ready || !tidy && !busy {
-		return
+		return busy
 	}
 	held, err := leases.List(ctx, s.registry.JetStream, s.bucket)
 	if err != nil {
 		s.warn(ctx, "the leases could not be read", err)
-		return
+		return busy
 	}
 	// One that cannot be read counts as nowhere: its pipeline waits, the others do not.
 	at, _ := registry.CheckpointsOf(held)
@@ -145,12 +187,13 @@ func (s *reconciler) round(ctx context.Context) {
 		s.warn(ctx, "the catalog could not be brought to what pipelines need", err)
 	}
 	if !tidy {
-		return
+		return busy
 	}
 	s.tidied = time.Now()
 	if err := s.forget(ctx, &w, held); err != nil {
 		s.warn(ctx, "leases that are of no use could not be forgotten", err)
 	}
+	return busy
 }
 
 // beginRestored lets a pipeline of a backup begin with the containers that were restored. One

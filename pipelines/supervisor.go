@@ -201,6 +201,7 @@ func (s *Supervisor) publish() {
 	if w, ready := s.world(); ready {
 		names := append(registry.ResourceNames(w.Pipelines, w.Containers), registry.ReconcilerResource, verify.ContinuousResource)
 		s.manager.SetResources(names, map[string]float64{registry.ReconcilerResource: reconcilerWeight, verify.ContinuousResource: reconcilerWeight})
+		s.reconciler.tellChanged()
 	}
 }
 
