@@ -290,8 +290,7 @@ func (s *Server) pinnable(ctx context.Context, p *Partition, shape *feed.Shape) 
 		return nil, 0, err
 	}
 	if len(all) > 0 && all[0].Log == shape.Log && s.cfg.Snapshots.young(all[0], p.state.Load().lsn, shape, &p.compression) {
-		// Each part is compared with its checksum. One that is damaged is no use to anybody.
-		items, err := snapshot.OpenItems(s.cfg.snapshots, all[0]).Count(ctx, func(int) {})
+		items, err := p.countItems(ctx, s.cfg.snapshots, all[0])
 		if _, damaged := errors.AsType[*snapshot.DamagedError](err); !damaged {
 			return all[0], items, err
 		}
@@ -306,6 +305,20 @@ func (s *Server) pinnable(ctx context.Context, p *Partition, shape *feed.Shape) 
 		return nil, 0, fmt.Errorf("take a snapshot: %w", err)
 	}
 	return m, m.Items(), nil
+}
+
+// countItems returns how many items a snapshot holds. It reads all of it and compares each part with its checksum,
+// because one that is damaged is no use to anybody, unless this process has read it whole before: what is damaged
+// since is found by the holder's pages, and the holder begins anew.
+func (p *Partition) countItems(ctx context.Context, in snapshot.Store, m *snapshot.Manifest) (uint64, error) {
+	if items, known := p.counted.Load(m.ID()); known {
+		return items.(uint64), nil //nolint:forcetypeassert // nothing else is stored
+	}
+	items, err := snapshot.OpenItems(in, m).Count(ctx, func(int) {})
+	if err == nil {
+		p.counted.Store(m.ID(), items)
+	}
+	return items, err
 }
 
 // young tells whether little was written since a snapshot.
