@@ -147,11 +147,12 @@ upgrade:
 	(cd $$dir && $(GO) build -o millrace ./cmd/millrace) && \
 	MILLRACE_EARLIER_BINARY=$$dir/millrace $(GO) test ./integration -count=1 -v -run 'TestUpgrade'
 
-## deploys: the image's root is made and run, systemd judges the unit, the cluster's configuration starts, a release is made, the chart's pods run
+## deploys: the image's root is made and run, systemd judges the unit, the cluster's configuration starts, a release is made, the chart's pods run, a collector runs the sample
 deploys:
 	$(GO) test ./integration -count=1 -timeout 10m -v -run 'TestDeploy' -args -long
 	cd deploy/release && $(GO) test -count=1 -timeout 20m -v ./...
 	cd integration/helm && $(GO) test -count=1 -timeout 20m -v ./...
+	cd integration/collector && $(GO) test -count=1 -timeout 20m -v ./...
 
 ## chaos: kill -9 under load, ROUNDS times (default 5)
 chaos:

@@ -43,9 +43,9 @@ type collectorConfig struct {
 	} `yaml:"service"`
 }
 
-// TestCollector_TakesWhatIsSent decodes the sample strictly and follows its pipelines. No collector
-// runs here: it is hundreds of modules, and none of Debian's packages. So that its keys are those of
-// the collector's reference is as far as this goes.
+// TestCollector_TakesWhatIsSent decodes the sample strictly, follows its pipelines, and holds its
+// ports against the page. A collector is hundreds of packages, which are no part of this module:
+// integration/collector runs one with the sample.
 func TestCollector_TakesWhatIsSent(t *testing.T) {
 	t.Parallel()
 	var c collectorConfig
