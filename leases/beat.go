@@ -32,7 +32,7 @@ func (b *beat) init(m *Manager) {
 	b.rec = memberRecord{
 		Version: recordVersion, Node: m.cfg.Node, Incarnation: m.incarnation, Host: m.cfg.Host,
 		TTL: m.cfg.TTL.Milliseconds(), Locked: m.cfg.NodeLocked, Closed: true,
-		Started: time.Now().UnixMilli(), Level: m.cfg.Level,
+		Started: time.Now().UnixMilli(), Level: m.cfg.Level, Answers: m.cfg.Fenced && m.cfg.prober != nil,
 	}
 }
 

@@ -135,6 +135,12 @@ type Config struct {
 	// node of its own.
 	NodeLocked bool `yaml:"-"`
 
+	// Fenced says that it does no harm if two work under one lease for some seconds: what they write is refused when
+	// it carries an older epoch than its target has seen, is conditional on what they have read, or may be done twice.
+	// Leases of a process that is gone are taken then before they expire, one to two seconds after its connection to
+	// NATS has ended. All members of a group have the same. Default false: work may rest on Held.Valid.
+	Fenced bool `yaml:"-"`
+
 	// Host is shown to operators beside the holder. Informative.
 	Host string `yaml:"-"`
 
@@ -144,6 +150,8 @@ type Config struct {
 
 	// Log receives messages about leases. Default slog.Default().
 	Log *slog.Logger `yaml:"-"`
+
+	prober prober // nil: nobody is asked
 }
 
 // Defaults of Config that are shared with documentation and tests.

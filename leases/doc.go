@@ -51,7 +51,7 @@
 //
 // # What it promises
 //
-// At most one process finds [Held.Valid] true for a resource, as long as the bucket keeps what
+// At most one process of a group that is not fenced finds [Held.Valid] true for a resource, as long as the bucket keeps what
 // it acknowledged and clocks run at rates that differ by less than a seventh. A holder trusts its lease
 // until TTL less a margin of a seventh has passed since it began its last
 // successful renewal; an observer takes it no earlier than TTL after it saw that
@@ -79,7 +79,7 @@
 // one does not; half a TTL where that member is warm for it ([Manager.SetWarm]), since it has
 // the work going much sooner. A graceful stop hands over as soon as the work returns. A process that holds
 // its node directory's lock ([LockDir], Config.NodeLocked) takes the leases of the node's
-// earlier incarnations without waiting. Nobody takes a lease from a living holder; a holder
+// earlier incarnations without waiting. Nobody takes a lease from a living holder that reaches the bucket; a holder
 // with too many gives them up.
 //
 // Epochs are kept in the records. If a resource's record is deleted, its epochs continue from
@@ -114,6 +114,23 @@
 //
 // Where only that node can do something with the lease, the work binds it ([Held.Bind]). When b gives it up it goes to
 // a, and a keeps it, however much a has: from any other it would come back, and nobody is served meanwhile.
+//
+// # Who is gone
+//
+// Where the work of a group is fenced ([Config.Fenced]), leases of a process that has died are taken before they expire. Each
+// process answers on a subject of its own, as long as it has a connection to NATS; two members that follow it in the order
+// of the nodes ask twice a second whether it is there. Where both have died with it, its leases expire.
+//
+//	it answers                       it is there
+//	no answer, in time               nothing is known: it may be slow, or stopped
+//	no responders, three in a row,   it seems to be gone: the member writes so into its record, and it counts as
+//	where it has answered before     gone if that still stands there after three quarters of a second
+//
+// What decides is that record, which all see alike. The write is conditional on its revision, so a beat in between refuses
+// it; and who is wronged, as where a route between two servers is cut, takes it back with a beat that it sends at once. One
+// that can reach the bucket so loses nothing. From one that cannot others take leases, in greater epochs, and it works beside
+// them until its renewal is refused: that does no harm, which is what Fenced says. Trust, and Valid of two holders, may
+// overlap in such a group. Who cannot reach the bucket, or has come back to it or to NATS a moment ago, judges nobody.
 //
 // # When things go wrong
 //

@@ -91,8 +91,8 @@ func (h *Held) Checkpoint() []byte {
 // finished and saved, or with ErrLost or ErrStalled together with Trust.
 func (h *Held) Context() context.Context { return h.ctx }
 
-// Trust ends when the lease must be taken for lost, before another can hold it; or
-// when Config.DrainTimeout has passed since Context ended. Work at hand is
+// Trust ends when the lease must be taken for lost, before another can hold it, unless the
+// group is fenced (Config.Fenced); or when Config.DrainTimeout has passed since Context ended. Work at hand is
 // abandoned then.
 //
 // A process that was stopped, starved or suspended cannot end Trust in time. When it runs

@@ -44,6 +44,11 @@ type loop struct {
 	askingUntil    time.Duration // until when nothing is taken while the answer is waited for
 	quietUntil     time.Duration // until when nothing is taken, because the bucket went back
 	draining       bool
+
+	probing   bool            // questions to neighbors are under way
+	nextProbe time.Duration   // when the next are due
+	missed    map[string]int  // how often in a row a neighbor was absent, by holder
+	answered  map[string]bool // which neighbors have answered since they were asked first, or were declared gone
 }
 
 // local is a resource that this process is taking, holds, or releases.
@@ -92,7 +97,7 @@ func newLoop(m *Manager, work Work) *loop {
 	return &loop{
 		Manager: m, work: work,
 		events: make(chan any, eventsMax), rewatch: make(chan struct{}, 1),
-		view: newView(m.cfg.Group), local: make(map[string]*local),
+		view: newView(m.cfg.Group, m.cfg.Fenced), local: make(map[string]*local),
 		pauses: make(map[string]pausedFor), slow: make(map[string]time.Duration),
 		vacant: make(map[string]vacancy), refused: make(map[string]refusal),
 	}
@@ -131,6 +136,7 @@ func (l *loop) run(ctx context.Context) error {
 		}
 		left()
 	}
+	l.stopAnswering()
 	cancel()
 	l.tasks.Wait()
 	return err
@@ -227,7 +233,7 @@ func (l *loop) send(event any) {
 func (l *loop) handle(runCtx context.Context, event any) {
 	switch e := event.(type) {
 	case watchStarted:
-		l.snapshot, l.beatSeen = newView(l.cfg.Group), l.clock()
+		l.snapshot, l.beatSeen = newView(l.cfg.Group, l.cfg.Fenced), l.clock()
 		clear(l.refused)
 	case update:
 		l.applyUpdate(runCtx, e)
@@ -241,6 +247,8 @@ func (l *loop) handle(runCtx context.Context, event any) {
 		l.takeEnded(runCtx, e)
 	case workEnded:
 		l.workEnded(runCtx, e)
+	case probed:
+		l.probed(runCtx, e)
 	default:
 		panic(fmt.Sprintf("leases: event %T", event))
 	}
@@ -271,8 +279,8 @@ func (l *loop) applyUpdate(runCtx context.Context, u update) {
 	}
 	if node == l.cfg.Node {
 		l.beatSeen = now
-		if m := v.members[node]; l.snapshot == nil && m != nil && m.rec != nil && m.rec.Incarnation != l.incarnation {
-			l.beat.wake() // its write finds out whether this process is superseded
+		if m := v.members[node]; l.snapshot == nil && m != nil && m.rec != nil && (m.rec.Incarnation != l.incarnation || m.rec.Gone != "") {
+			l.beat.wake() // its write finds out whether this process is superseded, or says that it is not gone
 		}
 	}
 	if !changed || l.snapshot != nil {
@@ -343,6 +351,7 @@ func (l *loop) doDue(runCtx context.Context) {
 		l.removeDeadMember(runCtx, now)
 	}
 	l.publish()
+	l.probeDue(runCtx, now)
 	l.watchdog(now)
 	l.checkBeatRevision(now)
 }

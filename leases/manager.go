@@ -24,6 +24,7 @@ type Manager struct {
 	incarnation string
 	writes      atomic.Uint64
 	beat        beat
+	endAnswer   func() // ends what is answered for this process; nil if nothing is
 	started     atomic.Bool
 	group       atomic.Pointer[Group]
 
@@ -45,6 +46,9 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Manager, er
 	if err != nil {
 		return nil, err
 	}
+	if cfg.Fenced {
+		cfg.prober = newNATSProber(js.Conn(), cfg.Group)
+	}
 	return open(ctx, store, newBootClock(), cfg)
 }
 
@@ -65,10 +69,25 @@ func open(ctx context.Context, store bucketStore, now clock, cfg Config) (*Manag
 	m.log = cfg.Log.With("group", cfg.Group, "holder", m.Holder())
 	m.cfg.Log = m.log
 	m.beat.init(m)
+	// Before the group knows of this process: a member that answers nobody counts as gone.
+	if cfg.Fenced && cfg.prober != nil {
+		end, err := cfg.prober.answer(m.Holder())
+		if err != nil {
+			return nil, err
+		}
+		m.endAnswer = end
+	}
 	if err := m.beat.announce(ctx); err != nil {
+		m.stopAnswering()
 		return nil, fmt.Errorf("announce %s to group %s: %w", m.Holder(), cfg.Group, err)
 	}
 	return m, nil
+}
+
+func (m *Manager) stopAnswering() {
+	if m.endAnswer != nil {
+		m.endAnswer()
+	}
 }
 
 // Holder returns "node/incarnation". The incarnation is new at every Open.

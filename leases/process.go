@@ -36,7 +36,8 @@ type ProcessState string
 const (
 	ProcessUp     ProcessState = "up"
 	ProcessClosed ProcessState = "closed"
-	// ProcessSilent is one that has not beaten for a lifetime of its leases, and did not say that it leaves.
+	// ProcessSilent is one that has not beaten for a lifetime of its leases, or whose connection is gone, and did not
+	// say that it leaves.
 	ProcessSilent ProcessState = "silent"
 	ProcessLeft   ProcessState = "left"
 )
@@ -45,7 +46,7 @@ func (r *memberRecord) state(silent time.Duration) ProcessState {
 	switch {
 	case r.Left:
 		return ProcessLeft
-	case silent > r.ttl():
+	case r.Gone != "", silent > r.ttl():
 		return ProcessSilent
 	case r.Closed:
 		return ProcessClosed

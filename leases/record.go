@@ -66,6 +66,9 @@ type memberRecord struct {
 	// Warm are the resources that the member is prepared to take, and how far it is with each.
 	Warm  map[string]uint64 `json:"warm,omitempty"`
 	Level int               `json:"level,omitempty"` // see Config.Level
+	// Answers says that the process answers who asks whether it is there, Gone which holder found that nobody does.
+	Answers bool   `json:"answers,omitempty"`
+	Gone    string `json:"gone,omitempty"`
 }
 
 func (r *memberRecord) holder() string { return r.Node + "/" + r.Incarnation }

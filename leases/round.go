@@ -184,7 +184,11 @@ func (l *loop) startTaking(runCtx context.Context, resource, how string) {
 			return // of a later release, or damaged: whoever can read it takes it
 		}
 		w.rec, w.revision = *seen.rec, seen.revision
-		if seen.rec.Owner != "" && how == "free" {
+		switch {
+		case how != "free" || seen.rec.Owner == "":
+		case now-seen.since < seen.rec.ttl():
+			how = "gone"
+		default:
 			how = "expired"
 		}
 	}

@@ -11,6 +11,7 @@ import (
 // behind the bucket, so every write that is based on it is conditional.
 type view struct {
 	group   string
+	fenced  bool                   // see Config.Fenced
 	leases  map[string]*seenLease  // by resource
 	members map[string]*seenMember // by node
 	epochs  map[string]uint64      // greatest epoch seen of each resource, deleted ones included
@@ -31,9 +32,9 @@ type seenMember struct {
 	created  time.Time // the server's clock
 }
 
-func newView(group string) *view {
+func newView(group string, fenced bool) *view {
 	return &view{
-		group: group, leases: make(map[string]*seenLease), members: make(map[string]*seenMember),
+		group: group, fenced: fenced, leases: make(map[string]*seenLease), members: make(map[string]*seenMember),
 		epochs: make(map[string]uint64),
 	}
 }
@@ -108,7 +109,7 @@ func (v *view) applyMember(node string, e entry, now time.Duration) (bool, error
 	}
 	// A plain beat changes nothing. A beat of a member that counted as dead does.
 	return old == nil || old.rec == nil || now-old.since >= old.rec.ttl() ||
-		old.rec.Incarnation != rec.Incarnation || old.rec.Closed != rec.Closed || old.rec.Left != rec.Left ||
+		old.rec.Incarnation != rec.Incarnation || old.rec.Gone != rec.Gone || old.rec.Closed != rec.Closed || old.rec.Left != rec.Left ||
 		old.rec.Resources != rec.Resources || !slices.Equal(old.rec.Declines, rec.Declines) ||
 		!maps.EqualFunc(old.rec.Warm, rec.Warm, func(uint64, uint64) bool { return true }), nil
 }
@@ -187,7 +188,7 @@ func (v *view) lifetime(least time.Duration) time.Duration {
 func (v *view) live(now time.Duration) map[string]*memberRecord {
 	live := make(map[string]*memberRecord)
 	for node, m := range v.members {
-		if m.rec != nil && !m.rec.Left && now-m.since < m.rec.ttl() {
+		if m.rec != nil && !m.rec.Left && !m.isGone(now) && now-m.since < m.rec.ttl() {
 			live[node] = m.rec
 		}
 	}
@@ -205,8 +206,19 @@ func (v *view) restartWaits(now time.Duration) {
 	}
 }
 
+// gone reports whether the group has found that nobody has a connection under the name of a holder, and the holder
+// has had the time to say otherwise.
+func (v *view) gone(holder string, now time.Duration) bool {
+	m := v.members[NodeOf(holder)]
+	return m != nil && m.isGone(now) && m.rec.holder() == holder
+}
+
+func (m *seenMember) isGone(now time.Duration) bool {
+	return m.rec != nil && m.rec.Gone != "" && now-m.since >= goneGrace
+}
+
 // free reports whether a lease can be taken by anybody: it was released, it has
-// expired, or it was never seen.
+// expired, it was never seen, or its holder is gone and the work is fenced.
 func (v *view) free(resource string, now time.Duration) bool {
 	lease := v.leases[resource]
 	switch {
@@ -215,7 +227,7 @@ func (v *view) free(resource string, now time.Duration) bool {
 	case lease.rec == nil:
 		return false // nobody can know whether it is held
 	default:
-		return lease.rec.Owner == "" || now-lease.since >= lease.rec.ttl()
+		return lease.rec.Owner == "" || now-lease.since >= lease.rec.ttl() || v.fenced && v.gone(lease.rec.Owner, now)
 	}
 }
 

@@ -131,7 +131,11 @@ func (r *Registry) BeginAnew(ctx context.Context, rec *Record, b *Bound, bucket 
 	if err != nil || fresh.ID != rec.ID || fresh.Generation != rec.Generation || fresh.Rewinds != rec.Rewinds {
 		return fresh, false, err // somebody has begun it anew already
 	}
-	next, err := r.Rewind(ctx, rec.Database, rec.Name, RewindTo{DiscardExpired: rec.unread()}, bucket)
+	// Of that record alone: two who find the same must not begin it anew twice, one behind the other.
+	next, err := r.Rewind(ctx, rec.Database, rec.Name, RewindTo{DiscardExpired: fresh.unread(), Revision: fresh.Revision}, bucket)
+	if errors.Is(err, ErrRecordChanged) {
+		return next, false, nil
+	}
 	return next, err == nil, err
 }
 

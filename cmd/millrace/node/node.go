@@ -321,6 +321,9 @@ func (n *Node) manager(ctx context.Context, group string) (m *leases.Manager, er
 		cfg.Node, cfg.NodeLocked = n.lock.Node(), true
 	}
 	cfg.Host, _ = os.Hostname() // for people; without it they see none
+	// What a worker writes carries its lease's epoch, which its target refuses once it has seen a later one. Reads of
+	// a partition are not fenced: they rest on the lease alone.
+	cfg.Fenced = group == GroupWorker
 	if n.alone() {
 		cfg.TTL = cmp.Or(cfg.TTL, aloneTTL)
 	}

@@ -1,0 +1,272 @@
+package leases
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// connections are which holders have a connection, for tests under synctest.
+type connections struct {
+	mu      sync.Mutex
+	open    map[string]bool
+	answers func(from, to string) (presence, bool) // what one is told in place of the truth, if true
+	asked   int
+}
+
+func newConnections() *connections { return &connections{open: map[string]bool{}} }
+
+// proberOf is one process's way to ask.
+type proberOf struct {
+	c    *connections
+	p    *proc
+	self string
+}
+
+func (o *proberOf) answer(holder string) (end func(), err error) {
+	o.c.mu.Lock()
+	defer o.c.mu.Unlock()
+	o.self = holder
+	o.c.open[holder] = true
+	return func() { o.c.close(holder) }, nil
+}
+
+func (o *proberOf) ask(ctx context.Context, holder string) presence {
+	if err := o.p.client.travel(ctx, 2*latency); err != nil {
+		return unknown
+	}
+	o.c.mu.Lock()
+	defer o.c.mu.Unlock()
+	o.c.asked++
+	if o.c.answers != nil {
+		if is, told := o.c.answers(o.self, holder); told {
+			return is
+		}
+	}
+	if o.c.open[holder] {
+		return present
+	}
+	return absent
+}
+
+func (c *connections) close(holder string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.open, holder)
+}
+
+func (c *connections) tell(answers func(from, to string) (presence, bool)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.answers = answers
+}
+
+// of lets a process ask by c, and its group be fenced.
+func (c *connections) of(p *proc, cfg *Config) {
+	cfg.Fenced, cfg.prober = true, &proberOf{c: c, p: p}
+}
+
+// die kills a process with its connection.
+func (p *proc) die(c *connections) {
+	p.kill()
+	c.close(p.m.Holder())
+}
+
+// TestGone_LeasesOfADeadProcessAreTakenSoon: where work is fenced, the leases of a process that has died are taken long
+// before they expire, also where one of the two that ask for it has died with it.
+func TestGone_LeasesOfADeadProcessAreTakenSoon(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ procs, die int }{"two": {2, 1}, "five": {5, 1}, "two of five": {5, 2}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				g, all := newGroup(t), newConnections()
+				defer g.stop()
+				resources := resourceNames(20)
+				var procs []*proc
+				for i := range c.procs {
+					procs = append(procs, g.start(string(rune('a'+i)), resources, all.of))
+				}
+				g.until("share", 10*time.Second, resources, g.even(resources, procs...))
+				g.pass(10*time.Second, resources) // until each may judge
+				for _, p := range procs[:c.die] {
+					p.die(all)
+				}
+				took := g.until("take", 2*time.Second, nil, func() bool {
+					n := 0
+					for _, p := range procs[c.die:] {
+						n += p.count(resources)
+					}
+					return n == len(resources)
+				})
+				t.Logf("all leases were taken after %s", took)
+			})
+		})
+	}
+}
+
+// TestGone_WhoRunsIsNotGone: neither a process that does not answer, because it is slow or was stopped, nor one of an
+// earlier release, which does not know the question, nor one of which only some say that it is absent for a moment, counts as gone.
+func TestGone_WhoRunsIsNotGone(t *testing.T) {
+	t.Parallel()
+	for name, answers := range map[string]func(n int) presence{
+		"it does not answer": func(int) presence { return unknown },
+		"now and then":       func(n int) presence { return []presence{absent, absent, present}[n%3] },
+		"not for certain":    func(n int) presence { return []presence{absent, absent, unknown}[n%3] },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				g, all := newGroup(t), newConnections()
+				defer g.stop()
+				resources := resourceNames(8)
+				a, b := g.start("a", resources, all.of), g.start("b", resources, all.of)
+				g.until("share", 10*time.Second, resources, g.even(resources, a, b))
+				g.pass(10*time.Second, resources)
+				runs := g.runs()
+				asked := map[string]int{}
+				all.tell(func(_, to string) (presence, bool) {
+					asked[to]++
+					return answers(asked[to]), true
+				})
+				g.pass(time.Minute, resources)
+				all.tell(nil)
+				if g.runs() != runs {
+					t.Errorf("%d leases moved", g.runs()-runs)
+				}
+				if len(asked) != 2 {
+					t.Errorf("asked were %v", asked)
+				}
+			})
+		})
+	}
+	t.Run("earlier release", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			g, all := newGroup(t), newConnections()
+			defer g.stop()
+			resources := resourceNames(8)
+			a, b := g.start("a", resources, all.of), g.start("b", resources, nil)
+			g.until("share", 10*time.Second, resources, g.even(resources, a, b))
+			runs := g.runs()
+			g.pass(time.Minute, resources)
+			if g.runs() != runs || all.asked != 0 {
+				t.Errorf("%d leases moved, and it was asked %d times", g.runs()-runs, all.asked)
+			}
+		})
+	})
+}
+
+// TestGone_WhoIsWrongedTakesItBack: where there is no way from one to the other, but both reach the bucket, each says of the
+// other that it seems to be gone, once. Both take it back, and no lease moves.
+func TestGone_WhoIsWrongedTakesItBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g, all := newGroup(t), newConnections()
+		defer g.stop()
+		resources := resourceNames(8)
+		a, b := g.start("a", resources, all.of), g.start("b", resources, all.of)
+		g.until("share", 10*time.Second, resources, g.even(resources, a, b))
+		g.pass(10*time.Second, resources)
+		runs, puts := g.runs(), g.server.count()
+		g.pass(time.Minute, resources)
+		puts = g.server.count() - puts // of a minute in which nothing is wrong
+		before := g.server.count()
+		all.tell(func(_, _ string) (presence, bool) { return absent, true })
+		g.pass(time.Minute, resources)
+		if g.runs() != runs {
+			t.Errorf("%d leases moved", g.runs()-runs)
+		}
+		if more := g.server.count() - before - puts; more <= 0 || more > puts/4 {
+			t.Errorf("%d records were written in a minute more than the %d of another one", more, puts)
+		}
+	})
+}
+
+// TestGone_WhoCannotTakeItBackLosesItsLeases: a process that counts as gone, is not, and cannot reach the bucket loses its
+// leases in greater epochs. When it reaches the bucket again it says that it is there, and gets its share again.
+func TestGone_WhoCannotTakeItBackLosesItsLeases(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g, all := newGroup(t), newConnections()
+		defer g.stop()
+		resources := resourceNames(8)
+		a, b := g.start("a", resources, all.of), g.start("b", resources, all.of)
+		g.until("share", 10*time.Second, resources, g.even(resources, a, b))
+		g.pass(10*time.Second, resources)
+		a.client.set(func(c *fakeClient) { c.down = true })
+		all.tell(func(_, to string) (presence, bool) { return absent, to == a.m.Holder() })
+		g.until("b takes all", 3*time.Second, nil, func() bool { return b.count(resources) == len(resources) })
+		a.client.set(func(c *fakeClient) { c.down = false })
+		all.tell(nil)
+		// Two may work for a moment, which is what Fenced is for; it is over when a has heard of it.
+		time.Sleep(3 * time.Second)
+		g.until("share again", 10*time.Second, resources, g.even(resources, a, b))
+		var rec memberRecord
+		g.server.mu.Lock()
+		value := g.server.keys[memberKey("g", "a")].Value
+		g.server.mu.Unlock()
+		if err := json.Unmarshal(value, &rec); err != nil || rec.Gone != "" {
+			t.Errorf("its record is %s, %v", value, err)
+		}
+	})
+}
+
+// TestGone_OnlyWhereWorkIsFenced: where work rests on the lease alone, nobody takes the lease of a process that is gone before
+// it has expired.
+func TestGone_OnlyWhereWorkIsFenced(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g, all := newGroup(t), newConnections()
+		defer g.stop()
+		resources := resourceNames(8)
+		plain := func(p *proc, cfg *Config) {
+			all.of(p, cfg)
+			cfg.Fenced = false
+		}
+		a, b := g.start("a", resources, plain), g.start("b", resources, plain)
+		g.until("share", 10*time.Second, resources, g.even(resources, a, b))
+		g.pass(10*time.Second, resources)
+		a.die(all)
+		begun := time.Now()
+		g.until("take", 15*time.Second, resources, func() bool { return b.count(resources) == len(resources) })
+		if took := time.Since(begun); took < DefaultTTL-DefaultTTL*2/7 {
+			t.Errorf("they were taken after %s", took)
+		}
+	})
+}
+
+// TestGone_NobodyJudgesWhoCannotReachTheBucket: after an outage of the bucket, in which all connections broke, those who are
+// back first do not take the leases of those who are back a moment later.
+func TestGone_NobodyJudgesWhoCannotReachTheBucket(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g, all := newGroup(t), newConnections()
+		defer g.stop()
+		resources := resourceNames(8)
+		long := func(p *proc, cfg *Config) { // no lease is lost by the outage alone
+			all.of(p, cfg)
+			cfg.TTL, cfg.RenewInterval = 30*time.Second, 2*time.Second
+		}
+		a, b := g.start("a", resources, long), g.start("b", resources, long)
+		g.until("share", 10*time.Second, resources, g.even(resources, a, b))
+		g.pass(10*time.Second, resources)
+		runs := g.runs()
+		for _, p := range []*proc{a, b} {
+			p.client.set(func(c *fakeClient) { c.down = true })
+		}
+		all.tell(func(_, to string) (presence, bool) { return absent, to == a.m.Holder() })
+		time.Sleep(5 * time.Second)
+		b.client.set(func(c *fakeClient) { c.down = false })
+		time.Sleep(1500 * time.Millisecond)
+		a.client.set(func(c *fakeClient) { c.down = false })
+		all.tell(nil)
+		g.pass(20*time.Second, resources)
+		if g.runs() != runs {
+			t.Errorf("%d leases moved", g.runs()-runs)
+		}
+	})
+}
