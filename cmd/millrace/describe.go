@@ -209,7 +209,7 @@ func (a *app) describePipeline(ctx context.Context, s *session, database, name s
 	if err != nil {
 		return err
 	}
-	monitor := s.monitor()
+	monitor := s.monitor(a.timeout)
 	defer monitor.Close()
 	st, err := monitor.Read(ctx)
 	if err != nil {

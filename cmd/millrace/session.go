@@ -132,9 +132,9 @@ func newSession(ctx context.Context, nc *nats.Conn, cfg *configs.Config, readOnl
 
 func (s *session) Close() { s.nc.Close() }
 
-// monitor returns a monitor of the session's pipelines. Callers close it.
-func (s *session) monitor() *status.Monitor {
-	return status.NewMonitor(s.js, s.registry, status.MonitorConfig{Bucket: s.cfg.Leases.Bucket, Log: s.cfg.Feed.Log})
+// monitor returns a monitor of the session's pipelines, which waits so long for one log. Callers close it.
+func (s *session) monitor(answerTimeout time.Duration) *status.Monitor {
+	return status.NewMonitor(s.js, s.registry, status.MonitorConfig{Bucket: s.cfg.Leases.Bucket, Log: s.cfg.Feed.Log, AnswerTimeout: answerTimeout})
 }
 
 // inspector returns what reads how the session's Millrace is. Callers close it.

@@ -23,7 +23,8 @@ func newStatus(a *app) *cobra.Command {
 		Long: `Status tells of each pipeline its state, its lag in changes and the age of the
 oldest of them, the copies changed or rows written, and its backfill and fan-outs
 with per cent and ETA. With --wide it tells of each physical partition, and who owns
-it. A lag with ~ is estimated from some of the commits.
+it. A lag with ~ is estimated from some of the commits; one with + or ? is not known
+as a whole, because a log or a checkpoint could not be read.
 
 The states: idle, behind, backfilling (what was there when it began is being read),
 switching (it has caught up, and is not in force in every partition yet),
@@ -33,9 +34,14 @@ Warnings stand before them, such as of logs that have fewer replicas than durabi
 asks for; millrace doctor tells more. The last lines tell how many logs were read as a
 whole by the scrub of their owners, and what is damaged.
 
+What cannot be read is named first, and the rest is told. A log that does not answer,
+such as one whose replicas have no majority, is waited for as long as --timeout says,
+once for all such logs: the pipelines that read it are stuck for that reason. With
+--watch the looks after that do not wait for it until it has answered.
+
 It exits with 1 if a pipeline is stuck, which means that it has something to do and
-makes no progress, or halted at a change that cannot be processed, and if a log or an
-engine is damaged.`,
+makes no progress, or halted at a change that cannot be processed, if a log or an
+engine is damaged, and if not all could be read; with 2 if nothing could.`,
 		Example: "  millrace status --watch",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -43,9 +49,8 @@ engine is damaged.`,
 				return &usageError{fmt.Errorf("--every %s: at least 100ms is expected", every)}
 			}
 			return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error {
-				inspector := s.inspector()
-				defer inspector.Close()
-				read := func() (*status.Status, error) { return a.readStatus(ctx, s, inspector, args) }
+				read, end := a.statusReader(ctx, s, args)
+				defer end()
 				if watch {
 					return a.watchStatus(ctx, every, wide, read)
 				}
@@ -69,23 +74,57 @@ engine is damaged.`,
 	return cmd
 }
 
-func (a *app) readStatus(ctx context.Context, s *session, inspector *inspect.Inspector, args []string) (*status.Status, error) {
-	st, err := inspector.Status(ctx)
+// statusReader returns what reads where all pipelines stand, and how storage is; or where one pipeline stands. The first
+// reading waits for whoever is silent, for --timeout, and the later ones do not wait again. Callers call end.
+func (a *app) statusReader(ctx context.Context, s *session, args []string) (read func() (*status.Status, error), end func()) {
+	how := s.inspected()
+	how.AnswerTimeout = a.timeout
+	inspector := inspect.New(how)
+	lookout := inspect.NewLookout(inspector, a.timeout)
+	if len(args) > 0 {
+		lookout = inspect.NewLookout(replicasAlone{inspector}, a.timeout)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	read = func() (*status.Status, error) {
+		st, err := readStatus(ctx, inspector, lookout)
+		if err != nil || len(args) == 0 {
+			return st, err
+		}
+		database, name := a.splitName(args[0])
+		rec, err := s.registry.Get(ctx, database, name)
+		if err != nil {
+			return nil, err
+		}
+		st.Pipelines = slices.DeleteFunc(st.Pipelines, func(p status.Pipeline) bool { return p.ID != rec.ID })
+		return st, nil
+	}
+	return read, func() {
+		cancel()
+		lookout.Wait()
+		inspector.Close()
+	}
+}
+
+// readStatus reads pipelines, and owners and streams beside them.
+func readStatus(ctx context.Context, inspector *inspect.Inspector, lookout *inspect.Lookout) (*status.Status, error) {
+	lookout.Begin(ctx, time.Now())
+	st, err := inspector.Pipelines(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if len(args) == 0 {
-		st.Storage, err = inspector.Storage(ctx)
-		return st, err
+	seen := lookout.Newest(ctx)
+	if seen == nil {
+		return nil, context.Cause(ctx)
 	}
-	database, name := a.splitName(args[0])
-	rec, err := s.registry.Get(ctx, database, name)
-	if err != nil {
-		return nil, err
-	}
-	st.Pipelines = slices.DeleteFunc(st.Pipelines, func(p status.Pipeline) bool { return p.ID != rec.ID })
+	seen.AddTo(st)
 	return st, nil
 }
+
+// replicasAlone is what a reading of one pipeline asks beside it.
+type replicasAlone struct{ *inspect.Inspector }
+
+// Storage implements inspect.Surroundings: nobody asked.
+func (replicasAlone) Storage(context.Context) (*status.Storage, error) { return nil, nil }
 
 // watchStatus shows the status until ctx ends: in place on a terminal, elsewhere one after the
 // other. A page is written in one piece, so that a terminal does not flicker.

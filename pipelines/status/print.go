@@ -18,12 +18,22 @@ const fanOutsShown = 10
 // rejectsShown bounds the rejected rows of one pipeline that are printed.
 const rejectsShown = 5
 
-// Print writes the status as a table: a line for each pipeline, its open
+// unreadShown bounds the partitions of one pipeline that are printed because they could not be read.
+const unreadShown = 10
+
+// Print writes the status as a table: what could not be read, a line for each pipeline, its open
 // fan-outs, and with wide a line for each processor.
 func (s *Status) Print(w io.Writer, wide bool) error {
 	for _, problem := range s.Problems {
 		if _, err := fmt.Fprintf(w, "not all could be read: %s\n\n", problem); err != nil {
 			return err
+		}
+	}
+	for i := range s.Pipelines {
+		if p := &s.Pipelines[i]; len(p.Unread) > 0 {
+			if _, err := fmt.Fprintf(w, "not all could be read: %s\n\n", p.unreadText()); err != nil {
+				return err
+			}
 		}
 	}
 	for _, warning := range s.Warnings {
@@ -50,7 +60,7 @@ func (s *Status) printPipelines(w io.Writer, wide bool) error {
 	row("PIPELINE", "STATE", "LAG", "OLDEST", "COPIES", "RATE", "FAN-OUTS", "PARKED", "DEAD LETTERS", "VERIFIED")
 	for i := range s.Pipelines {
 		p := &s.Pipelines[i]
-		row(p.title(), string(p.State), p.Lag.text(), format.Age(p.Lag.Seconds), format.Count(p.Counts.Copies+p.Counts.Rows),
+		row(p.title(), string(p.State), p.Lag.Text(), format.Age(p.Lag.Seconds), format.Count(p.Counts.Copies+p.Counts.Rows),
 			format.Count(int64(p.Rate))+"/s", format.Count(len(p.FanOuts)), format.Count(p.Parked), format.Count(p.Counts.DeadLetters), verifiedCell(p.Verified, s.Time))
 	}
 	if err := t.Flush(); err != nil {
@@ -65,6 +75,15 @@ func (s *Status) printPipelines(w io.Writer, wide bool) error {
 }
 
 func (p *Pipeline) title() string { return spec.Metadata{Name: p.Name, Database: p.Database}.Title() }
+
+// unreadText says which logs could not be read; the pipeline's reason tells why of one of them.
+func (p *Pipeline) unreadText() string {
+	partitions := strings.Join(p.Unread[:min(len(p.Unread), unreadShown)], ", ")
+	if more := len(p.Unread) - unreadShown; more > 0 {
+		partitions += fmt.Sprintf(" and %s more", format.Count(more))
+	}
+	return fmt.Sprintf("%s of pipeline %s (%s), so what is left to do there is not known", format.Plural(len(p.Unread), "log", "logs"), p.title(), partitions)
+}
 
 // details writes what does not fit into the pipeline's line.
 func (p *Pipeline) details(w io.Writer, wide bool, now time.Time) error {
@@ -125,7 +144,7 @@ func (p *Pipeline) readers(b *strings.Builder) error {
 			role += fmt.Sprintf(" of generation %d", r.Generation)
 		}
 		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%d\t%s\t%s\t%d\t%s\n", role, r.Partition, r.State, r.Position, r.Head,
-			r.Lag.text(), format.Age(r.Lag.Seconds), r.Epoch, orDash(r.Owner))
+			r.Lag.Text(), format.Age(r.Lag.Seconds), r.Epoch, orDash(r.Owner))
 	}
 	return t.Flush()
 }
@@ -146,12 +165,20 @@ func (f *FanOut) row() string {
 	return s
 }
 
-// text tells the changes, about how many if not all were counted.
-func (l *Lag) text() string {
+// Text tells the changes: with ~ if not all were counted, with + if there may be any number more,
+// and as ? if nothing is known of them.
+func (l *Lag) Text() string {
+	s := format.Count(l.Changes)
 	if l.Estimated {
-		return "~" + format.Count(l.Changes)
+		s = "~" + s
 	}
-	return format.Count(l.Changes)
+	switch {
+	case l.Unknown && l.Changes == 0:
+		return "?"
+	case l.Unknown:
+		return s + "+"
+	}
+	return s
 }
 
 // text tells how far a backfill is.

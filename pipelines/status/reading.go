@@ -14,15 +14,16 @@ import (
 // reading is what a Monitor remembers of one reading.
 type reading struct {
 	time   time.Time
-	logs   map[feed.Partition]*feed.Log
-	copies map[string]int64 // changed, by pipeline id and generation
+	logs   map[feed.Partition]logReader
+	silent map[feed.Partition]error // why these logs were told as silent; nil for no other
+	copies map[string]int64         // changed, by pipeline id and generation
 	marks  map[processors.Resource]mark
 }
 
 // beginReading makes the last reading the one before, and begins another.
 func (m *Monitor) beginReading(now time.Time) {
 	m.last = m.now
-	m.now = reading{now, map[feed.Partition]*feed.Log{}, map[string]int64{}, map[processors.Resource]mark{}}
+	m.now = reading{now, map[feed.Partition]logReader{}, map[feed.Partition]error{}, map[string]int64{}, map[processors.Resource]mark{}}
 }
 
 // closeLogs closes the logs that the next reading does not use. Logs stay open from one reading
@@ -77,12 +78,14 @@ func (whole span) idle(parts []span) (idle time.Duration) {
 
 // waited returns how long a reading of logs, which began at a time and has ended, did nothing but wait for those that are
 // silent; 0 if none is.
-func waited(began time.Time, readers [][]*watched) time.Duration {
+func waited(began time.Time, asked []*question) time.Duration {
 	var answered []span
 	silent := false
-	for _, w := range slices.Concat(readers...) {
-		if silent = silent || w.silent; !w.silent {
-			answered = append(answered, w.measured)
+	for _, q := range asked {
+		if isSilent(q.err) {
+			silent = true
+		} else {
+			answered = append(answered, q.asked)
 		}
 	}
 	if !silent {
@@ -91,20 +94,8 @@ func waited(began time.Time, readers [][]*watched) time.Duration {
 	return span{began, time.Now()}.idle(answered)
 }
 
-// measure fills in what w's log and lease say, and how long that took.
-func (m *Monitor) measure(ctx context.Context, w *watched) {
-	if m.cfg.AnswerTimeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, m.cfg.AnswerTimeout)
-		defer cancel()
-	}
-	began := time.Now()
-	w.unread = m.readLog(ctx, w)
-	w.measured, w.silent = span{began, time.Now()}, w.unread != nil && ctx.Err() != nil
-}
-
-// readLog fills in what w's log and lease say.
-func (m *Monitor) readLog(ctx context.Context, w *watched) error {
+// decode fills in what w's lease says.
+func (w *watched) decode() error {
 	var data []byte
 	if w.lease != nil {
 		data = w.lease.Checkpoint
@@ -115,38 +106,32 @@ func (m *Monitor) readLog(ctx context.Context, w *watched) error {
 	}
 	w.checkpoint = cp
 	begin := w.record.Begin(w.resource)
-	if cp := w.checkpoint; len(data) == 0 || cp.Rewinds < w.record.Rewinds && begin.Before(cp.Position) {
+	if len(data) == 0 || cp.Rewinds < w.record.Rewinds && begin.Before(cp.Position) {
 		cp.Position = begin // as its next holder will find it
 	}
-	log, err := m.log(ctx, w.resource.Partition)
-	if err != nil {
-		return err
-	}
-	first, head, err := log.BoundsSince(ctx, w.now)
-	if err != nil {
-		return fmt.Errorf("find the end of the log of %s: %w", w.resource.Partition, err)
-	}
+	return nil
+}
+
+// place fills in where w stands in a log of which it knows the first commit and the last.
+func (w *watched) place(first, last feed.LSN) {
 	// What follows the checkpoint begins behind the commit that is read next, so something of
 	// it is gone. A log that begins exactly there has lost nothing of it.
-	if w.head = head; w.logBehind()+1 < first {
+	if w.head = last; w.logBehind()+1 < first {
 		w.trimmed = first
 	}
-	return w.sample(ctx, log, m.cfg.SampleMax)
 }
 
 // logBehind is the LSN behind which the processor has yet to read the log.
 func (w *watched) logBehind() feed.LSN { return w.record.LogBehind(w.resource, w.checkpoint.Position) }
 
-// sample reads some of the commits that w has not processed: the first, whose time is its lag,
-// and others evenly spread, to estimate how many changes all of them hold.
+// sample reads some of the commits that w has not processed, of which there is one at least: the
+// first, whose time is its lag, and others evenly spread, to estimate how many changes all of them
+// hold.
 //
 //	commits 101 to 900, 8 are read: 101, 201, ... 801
 //	they hold 40 changes, so 800 commits hold about 4,000
-func (w *watched) sample(ctx context.Context, log *feed.Log, limit int) error {
+func (w *watched) sample(ctx context.Context, log logReader, limit int) error {
 	first := w.logBehind() + 1
-	if w.head < first {
-		return nil
-	}
 	commits := uint64(w.head - first + 1)
 	looked := min(commits, uint64(limit))
 	found, changes := uint64(0), uint64(0)
@@ -170,30 +155,4 @@ func (w *watched) sample(ctx context.Context, log *feed.Log, limit int) error {
 		w.changes = changes * commits / found
 	}
 	return nil
-}
-
-// log returns the log of a partition, opened once for all readings.
-func (m *Monitor) log(ctx context.Context, p feed.Partition) (*feed.Log, error) {
-	// Opened without the lock, because that asks JetStream, and other processors are measured
-	// at the same time.
-	m.mu.Lock()
-	log := m.now.logs[p]
-	if log == nil {
-		log = m.last.logs[p]
-	}
-	m.mu.Unlock()
-	if log == nil {
-		var err error
-		if log, err = feed.OpenLog(ctx, m.js, p, m.cfg.Log); err != nil {
-			return nil, fmt.Errorf("open the log of %s: %w", p, err)
-		}
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if there := m.now.logs[p]; there != nil && there != log {
-		log.Close() // another processor of the partition was faster
-		return there, nil
-	}
-	m.now.logs[p] = log
-	return log, nil
 }

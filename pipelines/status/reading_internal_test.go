@@ -29,10 +29,10 @@ func TestWaited(t *testing.T) {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
 	}
-	if got := waited(time.Now().Add(-time.Hour), [][]*watched{{{}, {}}}); got != 0 {
+	if got := waited(time.Now().Add(-time.Hour), []*question{{}, {}}); got != 0 {
 		t.Errorf("nobody is silent: %s", got)
 	}
-	if got := waited(time.Now().Add(-time.Hour), [][]*watched{{{silent: true}}}); got < time.Hour {
+	if got := waited(time.Now().Add(-time.Hour), []*question{{err: &silence{}}}); got < time.Hour {
 		t.Errorf("all are silent for an hour: %s", got)
 	}
 }

@@ -49,14 +49,16 @@ type Status struct {
 	Warnings []string `json:"warnings,omitempty"`
 	// Storage tells of logs and engines; nil if nobody asked.
 	Storage *Storage `json:"storage,omitempty"`
-	// Waited is how much of the time that the reading took nothing was done but to wait for logs that did not answer.
+	// Waited is how much of the time that the reading took nothing was done but to wait for logs that did not answer. Those
+	// that were silent in the reading before are not waited for.
 	Waited time.Duration `json:"-"`
 }
 
-// Healthy says whether no pipeline is stuck or halted and no partition in trouble, as
-// far as all could be read.
+// Healthy says whether no pipeline is stuck or halted and no partition in trouble, and all
+// could be read.
 func (s *Status) Healthy() bool {
-	return len(s.Problems) == 0 && (s.Storage == nil || len(s.Storage.Troubles) == 0) && !slices.ContainsFunc(s.Pipelines, func(p Pipeline) bool { return p.State.Unwell() })
+	unwell := func(p Pipeline) bool { return p.State.Unwell() || len(p.Unread) > 0 } // paused ones have logs too
+	return len(s.Problems) == 0 && (s.Storage == nil || len(s.Storage.Troubles) == 0) && !slices.ContainsFunc(s.Pipelines, unwell)
 }
 
 // Pipeline tells where one pipeline stands.
@@ -86,6 +88,9 @@ type Pipeline struct {
 	// Verified is what the continuous verification has found of this generation; nil
 	// while it has found nothing.
 	Verified *verify.Verification `json:"proof,omitempty"`
+	// Unread are the partitions of which the log, or the checkpoint, could not be read: what is left to do there is not
+	// known.
+	Unread []string `json:"unread,omitempty"`
 	// FanOuts are those that are open, the oldest first.
 	FanOuts    []FanOut    `json:"fanOuts"`
 	Processors []Processor `json:"processors"`

@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/leases"
@@ -32,8 +30,10 @@ type MonitorConfig struct {
 	// SampleMax bounds the commits of one processor that are read to count the
 	// changes that it lags behind; of more, the rest is estimated. Default 8.
 	SampleMax int
-	// AnswerTimeout bounds the wait for the log of one processor. One that does not answer is told as stuck, for
-	// that reason. Default: as long as the context of the reading, which then fails as a whole.
+	// AnswerTimeout bounds the wait for one log. The pipelines that read one which does not answer are told as stuck, for
+	// that reason, and later readings do not wait for it until it has answered beside them. What is not known when the
+	// context of a reading runs out of time is told as that too. Default: as long as that context, and then the reading
+	// fails as a whole.
 	AnswerTimeout time.Duration
 	// Log is the configuration with which logs are opened.
 	Log feed.LogConfig
@@ -47,11 +47,18 @@ type Monitor struct {
 	js       jetstream.JetStream
 	registry *registry.Registry
 	cfg      MonitorConfig
+	open     openFunc
 
 	// now is what this reading has seen, last what the one before has.
 	now, last reading
-	mu        sync.Mutex // guards now.logs during a reading
+	// beside are the logs that are asked beside the readings, each in a goroutine. All of them are
+	// in silent of the reading before, too.
+	beside map[feed.Partition]*question
+	// Those beside have turns of their own: what waits for a silent log is not to hold up a reading.
+	turns, turnsBeside turns
 }
+
+type openFunc func(ctx context.Context, p feed.Partition) (logReader, error)
 
 // NewMonitor returns a Monitor of the pipelines in registry.
 func NewMonitor(js jetstream.JetStream, registry *registry.Registry, cfg MonitorConfig) *Monitor {
@@ -61,11 +68,19 @@ func NewMonitor(js jetstream.JetStream, registry *registry.Registry, cfg Monitor
 	if cfg.SampleMax <= 0 {
 		cfg.SampleMax = 8
 	}
-	return &Monitor{js: js, registry: registry, cfg: cfg}
+	open := func(ctx context.Context, p feed.Partition) (logReader, error) {
+		log, err := feed.OpenLog(ctx, js, p, cfg.Log)
+		if err != nil {
+			return nil, err // and not a nil *feed.Log, which is no nil
+		}
+		return log, nil
+	}
+	return &Monitor{js: js, registry: registry, cfg: cfg, open: open, beside: map[feed.Partition]*question{}, turns: newTurns(), turnsBeside: newTurns()}
 }
 
-// Close frees what the Monitor holds.
+// Close frees what the Monitor holds, and ends what it asks beside the readings.
 func (m *Monitor) Close() {
+	m.dropBesideBut(nil)
 	m.last.closeLogs(&m.now)
 	m.now.closeLogs(&reading{})
 }
@@ -102,22 +117,15 @@ func (m *Monitor) ReadOf(ctx context.Context, world *registry.World, held []leas
 	}
 	m.beginReading(s.Time)
 	defer func() { m.last.closeLogs(&m.now) }()
-	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(measuredMax)
 	readers := make([][]*watched, len(world.Pipelines))
 	for i := range world.Pipelines {
 		readers[i] = m.readers(&world.Pipelines[i], world.Containers, byResource)
-		for _, w := range readers[i] {
-			g.Go(func() error {
-				m.measure(gctx, w)
-				return gctx.Err()
-			})
-		}
 	}
-	if err := g.Wait(); err != nil {
+	asked, err := m.askLogs(ctx, readers)
+	if err != nil {
 		return nil, err
 	}
-	s.Waited = waited(s.Time, readers)
+	s.Waited = waited(s.Time, asked)
 	m.askCounts(ctx, readers)
 	for i := range world.Pipelines {
 		p := m.pipeline(&world.Pipelines[i], world.Containers, readers[i], findings)
@@ -144,6 +152,9 @@ func (m *Monitor) askCounts(ctx context.Context, readers [][]*watched) {
 			held[w.lease.Owner] = append(held[w.lease.Owner], w.resource.String())
 		}
 	}
+	if len(held) == 0 {
+		return
+	}
 	counted := live.Ask(ctx, m.js.Conn(), held)
 	for _, w := range slices.Concat(readers...) {
 		if counts, ok := counted[w.resource.String()]; ok {
@@ -151,9 +162,6 @@ func (m *Monitor) askCounts(ctx context.Context, readers [][]*watched) {
 		}
 	}
 }
-
-// measuredMax bounds the processors whose logs are looked at at a time.
-const measuredMax = 16
 
 // readers returns what there is to know of each processor of a pipeline: none
 // while a container is gone.
@@ -276,6 +284,10 @@ func (p *Pipeline) add(one *Processor, w *watched) {
 		p.Reason = fmt.Sprintf("%s %s: %s", one.Role, one.Partition, one.Reason)
 	}
 	p.Lag.add(&one.Lag)
+	// Its readers, of two generations for example, may read one log.
+	if w.unread != nil && !slices.Contains(p.Unread, one.Partition) {
+		p.Unread = append(p.Unread, one.Partition)
+	}
 	p.Parked += one.Parked
 	p.Counts.Copies += one.Counts.Copies
 	p.Counts.Checked += one.Counts.Checked

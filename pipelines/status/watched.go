@@ -15,9 +15,10 @@ import (
 
 // watched is what is known of one processor, from which its state is told.
 //
-// It is of one reading of a Monitor. readers makes it; measure, in a goroutine for each, fills in
-// what lease and log say: checkpoint, head, trimmed, oldest, changes and estimated, and how reading
-// them went. When all of these have ended, only the goroutine of the reading has it.
+// It is of one reading of a Monitor. readers makes it, and fills in what the lease says; ask, in a
+// goroutine for each log, what the log says: head, trimmed, oldest, changes and estimated, or why it
+// could not be read. When all of these have ended, only the goroutine of the reading has it. What is
+// asked beside readings has copies.
 type watched struct {
 	resource   processors.Resource
 	record     *registry.Record
@@ -26,8 +27,6 @@ type watched struct {
 	byHand     string        // what an operator is to do if the log was trimmed beyond it; "" for nothing
 	checkpoint *processors.Checkpoint
 	unread     error  // why log and checkpoint could not be read; nil if they were
-	measured   span   // when they were read
-	silent     bool   // the log did not answer in time
 	closed     string // why a partition that it reads or writes does not open; "" if all do
 	head       feed.LSN
 	trimmed    feed.LSN  // where the log begins, if that is behind what follows the checkpoint; else 0

@@ -96,7 +96,7 @@ func draw(records []registry.Record, statusOf func(id string) *status.Pipeline) 
 		to := targetOf(rec, statusOf(rec.ID), place)
 		if p := statusOf(rec.ID); p != nil {
 			via.State = p.State
-			via.Detail = fmt.Sprintf("%s, lag %s, %s/s", p.State, lagText(p.Lag), format.Count(int64(p.Rate)))
+			via.Detail = fmt.Sprintf("%s, lag %s, %s/s", p.State, p.Lag.Text(), format.Count(int64(p.Rate)))
 		}
 		links = append(links, link{place("container", rec.Database, rec.Spec.Source.Container), via, to})
 		page.Boxes = append(page.Boxes, via)

@@ -55,18 +55,11 @@ type overviewRow struct {
 	Plot []point
 }
 
-// LagText is the lag in changes, with ~ where it is estimated.
-func (r overviewRow) LagText() string { return lagText(r.Lag) }
+// LagText is the lag in changes, with ~ where it is estimated and ? where it is not known.
+func (r overviewRow) LagText() string { return r.Lag.Text() }
 
 // Written is how many copies it has changed, or rows written.
 func (r overviewRow) Written() int64 { return r.Counts.Copies + r.Counts.Rows }
-
-func lagText(l status.Lag) string {
-	if l.Estimated {
-		return "~" + format.Count(l.Changes)
-	}
-	return format.Count(l.Changes)
-}
 
 func (c *Console) overview(x *exchange) error {
 	s, err := c.sampler.newest(x.r.Context())
@@ -97,7 +90,7 @@ type pipelinePage struct {
 }
 
 // LagText is the lag in changes.
-func (p pipelinePage) LagText() string { return lagText(p.Status.Lag) }
+func (p pipelinePage) LagText() string { return p.Status.Lag.Text() }
 
 func (c *Console) pipeline(x *exchange) error {
 	ctx := x.r.Context()

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/millrace/millrace/cmd/millrace/internal/inspect"
 	"github.com/millrace/millrace/pipelines/status"
 )
 
@@ -18,6 +19,8 @@ const (
 	sampleIdle = 10 * time.Second
 	// sampleTimeout bounds one reading: what does not answer is named in it.
 	sampleTimeout = 10 * time.Second
+	// lookoutTimeout bounds the questions to all owners and about all streams.
+	lookoutTimeout = 10 * time.Second
 	// A page shows a sample that is younger than freshFor, or waits freshPatience for a new one.
 	freshFor      = 2 * time.Second
 	freshPatience = time.Second
@@ -41,11 +44,18 @@ func (s *sample) pipeline(id string) *status.Pipeline {
 	return &s.Pipelines[i]
 }
 
+// inspector is what a sampler asks. *inspect.Inspector is one.
+type inspector interface {
+	inspect.Surroundings
+	Pipelines(ctx context.Context) (*status.Status, error)
+	Close()
+}
+
 // sampler reads where everything stands for all who look.
 type sampler struct {
 	// Of run's goroutine.
 	inspector inspector
-	lookout   lookout
+	lookout   *inspect.Lookout
 
 	mu      sync.Mutex
 	last    *sample
@@ -59,25 +69,25 @@ type sampler struct {
 // newSampler returns a sampler, which closes the inspector when it ends.
 func newSampler(inspector inspector) *sampler {
 	return &sampler{
-		inspector: inspector, lookout: lookout{inspector: inspector}, came: make(chan struct{}), history: newHistory(), wake: make(chan struct{}, 1),
+		inspector: inspector, lookout: inspect.NewLookout(inspector, lookoutTimeout), came: make(chan struct{}), history: newHistory(), wake: make(chan struct{}, 1),
 	}
 }
 
 // run takes samples until ctx ends.
 func (s *sampler) run(ctx context.Context) {
 	defer s.inspector.Close()
-	defer s.lookout.wait()
+	defer s.lookout.Wait()
 	for before := time.Duration(math.MaxInt64); ; {
 		// Taken before the reading: a change that comes meanwhile may be in the sample or not, so
 		// newest takes it for old.
 		began := time.Now()
-		s.lookout.begin(ctx, began)
+		s.lookout.Begin(ctx, began)
 		next, err := s.read(ctx)
 		took := time.Since(began) // to wait for others takes nothing from them
-		var seen *around
+		var seen *inspect.Around
 		if err == nil {
-			took -= next.Waited // nor does to wait for a log that does not answer
-			seen = s.lookout.newest(ctx)
+			took -= next.Waited // nor does to wait for logs that do not answer, as the sample does that finds them silent
+			seen = s.lookout.Newest(ctx)
 		}
 		if ctx.Err() != nil {
 			return
@@ -132,7 +142,7 @@ func (s *sampler) read(ctx context.Context) (*sample, error) {
 
 // put makes a sample the newest, of a reading that began at a time. Of a reading that failed the one
 // before stays, with the reason.
-func (s *sampler) put(next *sample, seen *around, began time.Time, err error) {
+func (s *sampler) put(next *sample, seen *inspect.Around, began time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
@@ -146,8 +156,7 @@ func (s *sampler) put(next *sample, seen *around, began time.Time, err error) {
 		}
 		next.Failed = err.Error()
 	} else {
-		next.Storage = seen.storage
-		next.Problems, next.Warnings = append(next.Problems, seen.problems...), append(next.Warnings, seen.warnings...)
+		seen.AddTo(next.Status)
 		s.history.add(next)
 	}
 	next.began, next.at = began, time.Now()

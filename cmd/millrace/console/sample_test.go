@@ -17,7 +17,7 @@ func TestSampler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSampler(inspect.New(&inspect.Config{}))
 		put := func(err error) {
-			s.put(&sample{Status: &status.Status{Time: time.Now()}}, &around{}, time.Now(), err)
+			s.put(&sample{Status: &status.Status{Time: time.Now()}}, &inspect.Around{}, time.Now(), err)
 		}
 		get := func() (*sample, time.Duration) {
 			began := time.Now()
@@ -150,7 +150,7 @@ func TestSampler_SomeAreSilent(t *testing.T) {
 				before := i.read.Load()
 				<-time.After(time.Minute)
 				// One in sampleBusy, and the patience with those that are silent.
-				if n, want := i.read.Load()-before, int64(time.Minute/(sampleBusy+lookoutPatience)); n < want {
+				if n, want := i.read.Load()-before, int64(time.Minute/(sampleBusy+inspect.LookoutPatience)); n < want {
 					t.Errorf("%d samples in a minute, want %d at least", n, want)
 				}
 			})
@@ -189,7 +189,7 @@ func TestSampler_PlotsHaveGaps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSampler(&slowInspector{})
 		put := func(lag status.Lag, err error) {
-			s.put(&sample{Status: &status.Status{Time: time.Now(), Pipelines: []status.Pipeline{{ID: "p", Lag: lag}}}}, &around{}, time.Now(), err)
+			s.put(&sample{Status: &status.Status{Time: time.Now(), Pipelines: []status.Pipeline{{ID: "p", Lag: lag}}}}, &inspect.Around{}, time.Now(), err)
 			<-time.After(plotEvery)
 		}
 		put(status.Lag{Seconds: 1}, nil)

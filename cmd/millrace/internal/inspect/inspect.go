@@ -31,13 +31,12 @@ type Config struct {
 	Replicas upkeep.Wish
 	// Log is the configuration with which logs are opened.
 	Log feed.LogConfig
-	// AnswerTimeout bounds the wait for the owner of one partition, and for the log that one processor reads, so
-	// that what does not answer leaves time for the others. Default: as long as the Client and the context wait.
+	// AnswerTimeout bounds the wait for the owner of one partition, and for one log, so that what does not answer
+	// leaves time for the others. Default: as long as the Client and the context wait.
 	AnswerTimeout time.Duration
 }
 
-// Inspector reads how a running Millrace is. Its Status and Pipelines are not safe for concurrent use, the
-// rest is.
+// Inspector reads how a running Millrace is. Its Pipelines is not safe for concurrent use, the rest is.
 type Inspector struct {
 	cfg     Config
 	monitor *status.Monitor
@@ -54,18 +53,7 @@ func New(cfg *Config) *Inspector {
 // Close frees what the Inspector holds.
 func (i *Inspector) Close() { i.monitor.Close() }
 
-// Status tells where all pipelines stand, with warnings of streams and buckets that lack
-// replicas.
-func (i *Inspector) Status(ctx context.Context) (*status.Status, error) {
-	st, err := i.Pipelines(ctx)
-	if err != nil {
-		return nil, err
-	}
-	st.Warnings = append(st.Warnings, i.Replicas(ctx)...)
-	return st, nil
-}
-
-// Pipelines is Status without a look at all streams.
+// Pipelines tells where all pipelines stand.
 func (i *Inspector) Pipelines(ctx context.Context) (*status.Status, error) {
 	return i.monitor.Read(ctx)
 }
