@@ -74,7 +74,7 @@
 // must not both make carries the epoch, and its target refuses an older epoch. The lease
 // makes the overlap short; the fence closes it.
 //
-// With the defaults, others have a dead holder's leases within ten seconds: seven to expire,
+// With the defaults, and where the group is not fenced, others have a dead holder's leases within ten seconds: seven to expire,
 // two readings of the clock, and a second until it shows that the member which should take
 // one does not; half a TTL where that member is warm for it ([Manager.SetWarm]), since it has
 // the work going much sooner. A graceful stop hands over as soon as the work returns. A process that holds

@@ -33,7 +33,7 @@ func newWorker(a *app) *cobra.Command {
 		Short: "Run a worker process over a NATS cluster",
 		Long: `Worker runs a process that carries out pipelines. Several of them share the work,
 physical partition by physical partition; when one dies the others go on where it
-stood, within ten seconds.
+stood, in one or two seconds, and where one hangs within ten.
 
 A worker needs no directory. With --dir it keeps its identity there, and when it
 starts again it has its leases at once and does not wait for them to expire.`,
