@@ -263,6 +263,9 @@ func (l *loop) applyUpdate(runCtx context.Context, u update) {
 		l.askIfBack(runCtx)
 		l.view.replace(l.snapshot, l.cfg.Node, now)
 		l.snapshot, l.dirty = nil, true
+		for node, m := range l.view.members {
+			l.noteGone(node, m)
+		}
 		for resource := range l.local {
 			l.endIfTaken(resource)
 		}
@@ -279,9 +282,9 @@ func (l *loop) applyUpdate(runCtx context.Context, u update) {
 	}
 	if node == l.cfg.Node {
 		l.beatSeen = now
-		if m := v.members[node]; l.snapshot == nil && m != nil && m.rec != nil && (m.rec.Incarnation != l.incarnation || m.rec.Gone != "") {
-			l.beat.wake() // its write finds out whether this process is superseded, or says that it is not gone
-		}
+	}
+	if node != "" && l.snapshot == nil {
+		l.noteGone(node, v.members[node])
 	}
 	if !changed || l.snapshot != nil {
 		return

@@ -28,6 +28,8 @@ type prober interface {
 	answer(holder string) (end func(), err error)
 	// ask asks for a holder, until ctx ends at the latest.
 	ask(ctx context.Context, holder string) presence
+	// reconnected reports whether this process's connection was made anew since the last call.
+	reconnected() bool
 }
 
 const (
@@ -47,7 +49,14 @@ type probed struct{ found map[string]presence }
 // probeDue asks the neighbors whether they are there, every second tick, and every tick while one
 // was absent. Only groups whose work is fenced do; see Config.Fenced.
 func (l *loop) probeDue(runCtx context.Context, now time.Duration) {
-	if !l.cfg.Fenced || l.cfg.prober == nil || l.probing || now < l.nextProbe || !l.view.ready {
+	if !l.cfg.Fenced || l.cfg.prober == nil {
+		return
+	}
+	// Others may have found it gone meanwhile, and the watch shows only later what it has missed.
+	if l.cfg.prober.reconnected() {
+		l.beat.wake()
+	}
+	if l.probing || now < l.nextProbe || !l.view.ready {
 		return
 	}
 	asked := l.neighbors(now)
@@ -95,8 +104,8 @@ func (l *loop) probed(runCtx context.Context, e probed) {
 	l.probing = false
 	missed, answered := make(map[string]int, len(e.found)), make(map[string]bool, len(e.found))
 	for holder, found := range e.found {
-		// Absence of one that has never answered this process, or not since it was wronged, tells nothing:
-		// there is no way to it from here.
+		// Absence of one that has never answered this process, or not since it was wronged (noteGone), tells
+		// nothing: there is no way to it from here.
 		answered[holder] = l.answered[holder] || found == present
 		if found != absent || !answered[holder] {
 			continue
@@ -104,12 +113,25 @@ func (l *loop) probed(runCtx context.Context, e probed) {
 		missed[holder] = l.missed[holder] + 1
 		l.nextProbe = 0
 		if missed[holder] >= absentMax {
-			delete(missed, holder)
-			delete(answered, holder)
+			delete(missed, holder) // one that could not be declared is counted anew
 			l.declareGone(runCtx, holder)
 		}
 	}
 	l.missed, l.answered = missed, answered
+}
+
+// noteGone looks at what a member's record says of its presence. Of this process it may be said that it is gone, or
+// superseded: its next beat finds out, or says that it is not, so it is sent at once.
+func (l *loop) noteGone(node string, m *seenMember) {
+	switch {
+	case m == nil || m.rec == nil:
+	case node == l.cfg.Node:
+		if m.saysGone() || m.rec.Incarnation != l.incarnation {
+			l.beat.wake()
+		}
+	case m.saysGone():
+		delete(l.answered, m.rec.holder())
+	}
 }
 
 // declareGone writes into a member's record that it is gone. The write is conditional on the revision
@@ -148,13 +170,27 @@ type natsProber struct {
 	nc     *nats.Conn
 	prefix string
 
-	mu         sync.Mutex
+	mu         sync.Mutex // guards what follows
+	connection connection
+	known      uint64 // reconnects that were told
+}
+
+// connection is since when a process has had its connection to NATS, as far as it has looked.
+type connection struct {
 	reconnects uint64
-	since      time.Time // of the connection at hand, as far as is known
+	since      time.Time // zero: it was never looked at
+}
+
+// note notes a look, and reports whether the connection has lasted for settleTime.
+func (c *connection) note(reconnects uint64, connected bool, now time.Time) (settled bool) {
+	if reconnects != c.reconnects || !connected || c.since.IsZero() {
+		c.reconnects, c.since = reconnects, now
+	}
+	return now.Sub(c.since) >= settleTime
 }
 
 func newNATSProber(nc *nats.Conn, group string) *natsProber {
-	return &natsProber{nc: nc, prefix: "millrace.lease." + group + ".", reconnects: nc.Stats().Reconnects, since: time.Now()}
+	return &natsProber{nc: nc, prefix: "millrace.lease." + group + "."}
 }
 
 func (p *natsProber) subject(holder string) string {
@@ -175,11 +211,14 @@ func (p *natsProber) answer(holder string) (end func(), err error) {
 }
 
 func (p *natsProber) ask(ctx context.Context, holder string) presence {
+	// Before each question and behind it: a connection that was made anew long ago has lasted, and one that broke
+	// meanwhile has not.
+	settled := p.settled()
 	_, err := p.nc.RequestWithContext(ctx, p.subject(holder), nil)
 	switch {
 	case err == nil:
 		return present
-	case errors.Is(err, nats.ErrNoResponders) && p.settled():
+	case errors.Is(err, nats.ErrNoResponders) && p.settled() && settled:
 		return absent
 	}
 	return unknown
@@ -189,8 +228,14 @@ func (p *natsProber) ask(ctx context.Context, holder string) presence {
 func (p *natsProber) settled() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if n := p.nc.Stats().Reconnects; n != p.reconnects || !p.nc.IsConnected() {
-		p.reconnects, p.since = n, time.Now()
-	}
-	return time.Since(p.since) >= settleTime
+	return p.connection.note(p.nc.Stats().Reconnects, p.nc.IsConnected(), time.Now())
+}
+
+func (p *natsProber) reconnected() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := p.nc.Stats().Reconnects
+	was := p.known
+	p.known = n
+	return n != was
 }

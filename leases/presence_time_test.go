@@ -52,6 +52,8 @@ func (o *proberOf) ask(ctx context.Context, holder string) presence {
 	return absent
 }
 
+func (o *proberOf) reconnected() bool { return false }
+
 func (c *connections) close(holder string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -269,4 +271,95 @@ func TestGone_NobodyJudgesWhoCannotReachTheBucket(t *testing.T) {
 			t.Errorf("%d leases moved", g.runs()-runs)
 		}
 	})
+}
+
+// TestGone_IsSaidAgainWhereItCouldNotBeWritten: the leaders of the bucket change at the moment in which a worker dies.
+func TestGone_IsSaidAgainWhereItCouldNotBeWritten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g, all := newGroup(t), newConnections()
+		defer g.stop()
+		resources := resourceNames(8)
+		long := func(p *proc, cfg *Config) {
+			all.of(p, cfg)
+			cfg.TTL, cfg.RenewInterval = time.Minute, 2*time.Second
+		}
+		a, b := g.start("a", resources, long), g.start("b", resources, long)
+		g.until("share", 10*time.Second, resources, g.even(resources, a, b))
+		g.pass(10*time.Second, resources)
+		a.die(all)
+		b.client.set(func(c *fakeClient) { c.down = true })
+		time.Sleep(2 * time.Second) // in which b counts what it needs, and its first word is lost
+		b.client.set(func(c *fakeClient) { c.down = false })
+		g.until("take", 15*time.Second, nil, func() bool { return b.count(resources) == len(resources) })
+	})
+}
+
+// TestGone_IsTakenBackThoughItCameInASnapshot: a process whose watch was made anew finds in its first entries that it seems to
+// be gone.
+func TestGone_IsTakenBackThoughItCameInASnapshot(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g, all := newGroup(t), newConnections()
+		defer g.stop()
+		resources := resourceNames(8)
+		a, b := g.start("a", resources, all.of), g.start("b", resources, all.of)
+		g.until("share", 10*time.Second, resources, g.even(resources, a, b))
+		g.pass(10*time.Second, resources)
+		gone := func() bool {
+			g.server.mu.Lock()
+			defer g.server.mu.Unlock()
+			var rec memberRecord
+			return json.Unmarshal(g.server.keys[memberKey("g", "a")].Value, &rec) == nil && rec.Gone != ""
+		}
+		runs, seen := g.runs(), 0
+		for range 20 {
+			all.tell(nil)
+			g.pass(3*time.Second, resources)
+			a.client.set(func(c *fakeClient) { c.mute = true })
+			all.tell(func(_, to string) (presence, bool) { return absent, to == a.m.Holder() })
+			for range 400 {
+				if time.Sleep(5 * time.Millisecond); gone() {
+					seen++
+					break
+				}
+			}
+			a.client.breakWatches()
+			a.client.set(func(c *fakeClient) { c.mute = false })
+		}
+		if seen < 10 {
+			t.Errorf("it seemed to be gone %d times of 20", seen)
+		}
+		g.pass(10*time.Second, resources)
+		if g.runs() != runs {
+			t.Errorf("%d leases moved", g.runs()-runs)
+		}
+	})
+}
+
+// TestConnection_CountsFromWhenItWasMade: what was made anew long ago has lasted, whenever it is looked at.
+func TestConnection_CountsFromWhenItWasMade(t *testing.T) {
+	t.Parallel()
+	var c connection
+	begun := time.Now()
+	for i, look := range []struct {
+		after      time.Duration
+		reconnects uint64
+		connected  bool
+		settled    bool
+	}{
+		{0, 0, true, false},
+		{settleTime - 1, 0, true, false},
+		{settleTime, 0, true, true},
+		{time.Hour, 0, true, true},
+		{time.Hour + 1, 1, true, false}, // it broke, and was made anew
+		{time.Hour + settleTime, 1, true, false},
+		{time.Hour + 2*settleTime, 1, true, true},
+		{time.Hour + 3*settleTime, 1, false, false},
+		{time.Hour + 4*settleTime, 1, true, true},
+	} {
+		if is := c.note(look.reconnects, look.connected, begun.Add(look.after)); is != look.settled {
+			t.Errorf("look %d: settled %t", i, is)
+		}
+	}
 }

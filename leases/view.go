@@ -213,9 +213,9 @@ func (v *view) gone(holder string, now time.Duration) bool {
 	return m != nil && m.isGone(now) && m.rec.holder() == holder
 }
 
-func (m *seenMember) isGone(now time.Duration) bool {
-	return m.rec != nil && m.rec.Gone != "" && now-m.since >= goneGrace
-}
+func (m *seenMember) isGone(now time.Duration) bool { return m.saysGone() && now-m.since >= goneGrace }
+
+func (m *seenMember) saysGone() bool { return m.rec != nil && m.rec.Gone != "" }
 
 // free reports whether a lease can be taken by anybody: it was released, it has
 // expired, it was never seen, or its holder is gone and the work is fenced.
