@@ -94,24 +94,32 @@ func newReconciler(s *Supervisor) *reconciler {
 // run does its duties until ctx ends.
 func (s *reconciler) run(ctx context.Context, held *leases.Held) error {
 	s.idle, s.waits, s.warned, s.tidied = firstSeen{}, map[string]error{}, nil, time.Time{}
+	s.rounds(ctx, func() (busy bool) {
+		defer held.Progress()
+		return s.round(ctx)
+	})
+	return nil
+}
+
+// rounds calls round again and again until ctx ends: soon after a change, and else in untilNext.
+func (s *reconciler) rounds(ctx context.Context, round func() (busy bool)) {
 	next := time.NewTimer(0)
 	defer next.Stop()
 	changed := time.Now()
+	earliest := changed // when the next round may begin
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-s.changed:
-			// Changes that come without end must not put off the round.
-			if time.Since(changed) > roundMin {
-				changed = time.Now()
-				next.Reset(roundMin)
-			}
+			changed = time.Now()
+			next.Reset(max(time.Until(earliest), 0))
 		case <-next.C:
 			began := time.Now()
-			busy := s.round(ctx)
-			held.Progress()
-			next.Reset(s.untilNext(busy, time.Since(changed), time.Since(began)))
+			busy := round()
+			took := time.Since(began)
+			earliest = time.Now().Add(min(max(roundMin, roundRest*took), s.cfg.Interval))
+			next.Reset(s.untilNext(busy, time.Since(changed), took))
 		}
 	}
 }
@@ -119,7 +127,7 @@ func (s *reconciler) run(ctx context.Context, held *leases.Held) error {
 const (
 	// roundMin is the least time between two rounds.
 	roundMin = 50 * time.Millisecond
-	// roundRest is how many times as long as a round itself the rest behind it is, at least.
+	// roundRest is how many times as long as a round itself the rest behind it is, at least, or the interval.
 	roundRest = 4
 	// lateMax is the part of the time since a change by which its next step may come late.
 	lateMax = 4

@@ -1,12 +1,14 @@
 package pipelines
 
 import (
+	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
 // TestReconciler_LooksSoonBehindAChange: the rounds follow each other quickly while a pipeline is to come into force and
-// something has just changed, never more than a fifth of the time goes into them, and an idle registry
+// something has just changed; they rest for four times as long as they take, or the interval; and an idle registry
 // costs one round an interval.
 func TestReconciler_LooksSoonBehindAChange(t *testing.T) {
 	t.Parallel()
@@ -26,4 +28,47 @@ func TestReconciler_LooksSoonBehindAChange(t *testing.T) {
 			t.Errorf("%s: the next round is after %s, want %s", name, is, c.want)
 		}
 	}
+}
+
+// TestReconciler_RestsBetweenRounds: no change is lost, whenever it comes, and changes without end, such as those
+// that the rounds themselves make, take no more than a fifth of the time.
+func TestReconciler_RestsBetweenRounds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newReconciler(&Supervisor{})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		var rounds []time.Duration // when each began
+		begun, took := time.Now(), time.Duration(0)
+		go func() {
+			defer close(ended)
+			s.rounds(ctx, func() bool {
+				rounds = append(rounds, time.Since(begun))
+				time.Sleep(took)
+				return false
+			})
+		}()
+		time.Sleep(20 * time.Millisecond) // behind the first round
+		s.tellChanged()
+		time.Sleep(480 * time.Millisecond)
+		if len(rounds) != 2 || rounds[1] != roundMin {
+			t.Errorf("a change at 20ms: rounds at %v", rounds)
+		}
+		s.tellChanged()
+		synctest.Wait()
+		if len(rounds) != 3 || rounds[2] != 500*time.Millisecond {
+			t.Errorf("a change at 500ms: rounds at %v", rounds)
+		}
+		time.Sleep(600 * time.Millisecond)
+		rounds, took = nil, 100*time.Millisecond
+		for range 1000 {
+			s.tellChanged()
+			time.Sleep(10 * time.Millisecond)
+		}
+		if n := len(rounds); n < 19 || n > 21 {
+			t.Errorf("%d rounds of 100ms in 10s with changes all the time", n)
+		}
+		cancel()
+		<-ended
+	})
 }
