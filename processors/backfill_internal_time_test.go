@@ -2,7 +2,6 @@ package processors
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"testing"
 	"testing/synctest"
@@ -33,7 +32,7 @@ func TestBackfiller_RestsForOthers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				term := &Term{
-					Resource: resource, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+					Resource: resource, Logger: slog.New(slog.DiscardHandler),
 					backfillShare: 0.25, changed: make(chan struct{}, 1), heartbeat: func() {},
 				}
 				left := pages
@@ -49,7 +48,7 @@ func TestBackfiller_RestsForOthers(t *testing.T) {
 				if err := f.Run(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				want := time.Duration(pages * took)
+				want := pages * took
 				if c.rests {
 					want += (pages - 1) * 3 * took // behind the last there is nothing to rest for
 				}

@@ -61,7 +61,7 @@ func TestStatus_ALogIsSilent(t *testing.T) {
 
 	run := func(want int, args ...string) string {
 		t.Helper()
-		out, errs, code := command(t, "", append([]string{args[0], at, "--timeout", "3s"}, args[1:]...)...)
+		out, errs, code := command(t, "", append([]string{args[0], at, "--timeout", "10s"}, args[1:]...)...)
 		if code != want {
 			t.Errorf("millrace %s: exit %d, want %d\n%s%s", strings.Join(args, " "), code, want, out, errs)
 		}

@@ -444,7 +444,7 @@ func (s *Server) newestLacks(ctx context.Context, p *Partition) bool {
 	}
 	if len(damage) == 0 {
 		p.readWhole.Delete(all[0].ID()) // it was, and somebody says that it is no more
-		p.counted.Delete(all[0].ID())
+		p.counted.Store(nil)
 		found, err := p.damageOf(ctx, all[0], ctx.Err)
 		if err == nil && found == nil {
 			p.doubted.Store(0)

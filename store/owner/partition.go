@@ -132,7 +132,7 @@ type Partition struct {
 	doubted     atomic.Int64                        // when to read the newest snapshot, which may be damaged, in Unix nanoseconds; 0 is not
 	unusable    sync.Map                            // ids of snapshots that were found damaged, or of another history; no log is trimmed by them
 	readWhole   sync.Map                            // ids of snapshots that this process has read whole
-	counted     sync.Map                            // how many items those of them hold that it has counted, by id
+	counted     atomic.Pointer[countedSnapshot]     // one of them of which it knows how many items it holds
 	logBytes    atomic.Uint64                       // size of the stream, when it was asked last
 	compression compression
 	shape       atomic.Pointer[feed.Shape]      // of the stream, likewise

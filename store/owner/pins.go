@@ -289,13 +289,12 @@ func (s *Server) pinnable(ctx context.Context, p *Partition, shape *feed.Shape) 
 	if err != nil {
 		return nil, 0, err
 	}
-	if len(all) > 0 && all[0].Log == shape.Log && s.cfg.Snapshots.young(all[0], p.state.Load().lsn, shape, &p.compression) {
+	if len(all) > 0 && all[0].Log == shape.Log && !p.isUnusable(all[0].ID()) && s.cfg.Snapshots.young(all[0], p.state.Load().lsn, shape, &p.compression) {
 		items, err := p.countItems(ctx, s.cfg.snapshots, all[0])
 		if _, damaged := errors.AsType[*snapshot.DamagedError](err); !damaged {
 			return all[0], items, err
 		}
-		p.unusable.Store(all[0].ID(), true)
-		p.log.Error("a snapshot cannot be used", "snapshot", all[0].ID(), "error", err)
+		p.distrust(all[0].ID(), err)
 	}
 	m, err := s.takeSnapshot(ctx, p, nil)
 	if err == nil && m == nil {
@@ -307,18 +306,39 @@ func (s *Server) pinnable(ctx context.Context, p *Partition, shape *feed.Shape) 
 	return m, m.Items(), nil
 }
 
+// countedSnapshot is a snapshot that this process has read whole, and how many items it holds.
+type countedSnapshot struct {
+	id    string
+	items uint64
+}
+
 // countItems returns how many items a snapshot holds. It reads all of it and compares each part with its checksum,
 // because one that is damaged is no use to anybody, unless this process has read it whole before: what is damaged
-// since is found by the holder's pages, and the holder begins anew.
+// since is found by the holder's pages (see pinned), and the holder begins anew with another one.
 func (p *Partition) countItems(ctx context.Context, in snapshot.Store, m *snapshot.Manifest) (uint64, error) {
-	if items, known := p.counted.Load(m.ID()); known {
-		return items.(uint64), nil //nolint:forcetypeassert // nothing else is stored
+	if known := p.counted.Load(); known != nil && known.id == m.ID() {
+		return known.items, nil
 	}
 	items, err := snapshot.OpenItems(in, m).Count(ctx, func(int) {})
 	if err == nil {
-		p.counted.Store(m.ID(), items)
+		p.counted.Store(&countedSnapshot{m.ID(), items})
 	}
 	return items, err
+}
+
+// distrust notes that a snapshot was found damaged: nobody pins it any more, no log is trimmed by it, and where it is the
+// newest another one takes its place.
+func (p *Partition) distrust(id string, err error) {
+	p.unusable.Store(id, true)
+	p.readWhole.Delete(id)
+	p.counted.Store(nil)
+	p.doubt()
+	p.log.Error("a snapshot cannot be used", "snapshot", id, "error", err)
+}
+
+func (p *Partition) isUnusable(id string) bool {
+	_, known := p.unusable.Load(id)
+	return known
 }
 
 // young tells whether little was written since a snapshot.
@@ -345,6 +365,7 @@ func (p *Partition) pinned(ctx context.Context, r *store.ReadPinned) *store.Resp
 	case errors.Is(err, snapshot.ErrNotFound):
 		return &store.Response{Err: store.Refuse(store.StatusNotFound, "partition %s: snapshot %s is not kept for %s, or no longer", p.id, r.ID, r.Holder)}
 	case isDamaged:
+		p.distrust(r.ID, damaged)
 		return &store.Response{Err: store.Refuse(store.StatusDamaged, "%v", damaged)}
 	case err != nil:
 		return &store.Response{Err: store.Refuse(store.StatusUnavailable, "partition %s: snapshot %s cannot be read now: %v", p.id, r.ID, err)}

@@ -230,3 +230,60 @@ func TestI4_AnOutageIsNotALoss(t *testing.T) {
 		t.Errorf("afterwards: %+v, %v", page, err)
 	}
 }
+
+// TestPin_OfWhatWasDamagedSinceIsFollowedByAnother: a snapshot that this process has read whole when it was taken is pinned
+// without being read again. Where it was damaged since a page says so, and the next holder gets another one.
+func TestPin_OfWhatWasDamagedSinceIsFollowedByAnother(t *testing.T) {
+	c := newCluster(t)
+	dir := t.TempDir()
+	c.cfg.Snapshots = owner.SnapshotConfig{Directory: dir, LogBytes: 1, Rest: time.Hour}
+	p := newThings(t, c)
+	ct := c.container(c.process("a", t.TempDir()).client, "things")
+	upsertItems(t, ct, 20, 1)
+	pin := func(holder string) *store.PinResult {
+		t.Helper()
+		is, err := ct.PinSnapshot(t.Context(), p, store.PinSnapshot{Holder: holder})
+		if err != nil || is.State != store.PinReady || is.Items != 20 {
+			t.Fatalf("pinned %+v, %v", is, err)
+		}
+		return is
+	}
+	first := pin("first")
+	if again := pin("second"); again.ID != first.ID {
+		t.Fatalf("another snapshot is taken of what stands still: %s behind %s", again.ID, first.ID)
+	}
+	var largest string
+	var size int64
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		if info, err := d.Info(); err == nil && info.Size() > size {
+			largest, size = path, info.Size()
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(largest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content[len(content)/2] ^= 1
+	if err := os.WriteFile(largest, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	damaged := pin("third")
+	_, err = ct.ReadPinned(t.Context(), p, store.ReadPinned{Holder: "third", ID: damaged.ID})
+	if refusal, ok := errors.AsType[*store.Error](err); !ok || refusal.Status != store.StatusDamaged {
+		t.Fatalf("a damaged snapshot is read: %v", err)
+	}
+	whole := pin("fourth")
+	if whole.ID == damaged.ID {
+		t.Fatalf("%s is pinned again though it is known to be damaged", whole.ID)
+	}
+	if items := pinnedItems(t, ct, p, "fourth", whole, 0); len(items) != 20 {
+		t.Errorf("items %q", items)
+	}
+}

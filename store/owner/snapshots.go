@@ -335,7 +335,7 @@ func (s *Server) takeSnapshot(ctx context.Context, p *Partition, pacer *pace.Pac
 	if m != nil {
 		p.copied.Store(snapshotState(m))
 		p.readWhole.Store(m.ID(), true) // it is read back before it counts
-		p.counted.Store(m.ID(), m.Items())
+		p.counted.Store(&countedSnapshot{m.ID(), m.Items()})
 		p.doubted.Store(0)
 		meters.snapshots.Add(ctx, 1)
 		meters.snapshotBytes.Add(ctx, int64(m.Stored()))

@@ -169,8 +169,7 @@ func (t *trimmer) usableSnapshots(ctx context.Context, l *trimming) ([]*snapshot
 		}
 	}
 	usable := slices.DeleteFunc(slices.Clone(l.kept), func(m *snapshot.Manifest) bool {
-		_, unusable := l.p.unusable.Load(m.ID())
-		return unusable
+		return l.p.isUnusable(m.ID())
 	})
 	switch {
 	case len(l.kept) == 0:
