@@ -330,6 +330,49 @@ func TestAPipelineWhoseSnapshotIsGoneBeginsAnew(t *testing.T) {
 	}
 }
 
+// TestBeginAnew_OfTwoWhoFindTheSameOneBegins: two reconcilers hold the lease for a moment, and both find that the snapshot is
+// gone. The second one, which comes behind the record of the first, must not begin anew what has just begun.
+func TestBeginAnew_OfTwoWhoFindTheSameOneBegins(t *testing.T) {
+	t.Parallel()
+	n := newTrimmedNode(t)
+	n.fill(t, 0)
+	n.fill(t, 1)
+	n.trim(t, "customer")
+	n.apply(t, everyKind(t)["customer-totals"])
+	c := n.container(t, "customer")
+	for _, holder := range n.pins(t) {
+		if _, err := c.PinSnapshot(t.Context(), c.Partitions()[0], store.PinSnapshot{Holder: holder, Release: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rec, err := n.registry.Get(t.Context(), "default", "customer-totals")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := n.registry.World(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, gone := rec.Bound(w.Containers)
+	if gone != "" {
+		t.Fatal(gone)
+	}
+	var first bool
+	n.registry.KV = &lateKV{n.registry.KV, func() {
+		var err error
+		if _, first, err = n.registry.BeginAnew(t.Context(), &rec, &b, leases.DefaultBucket); err != nil {
+			t.Error(err)
+		}
+	}}
+	next, second, err := n.registry.BeginAnew(t.Context(), &rec, &b, leases.DefaultBucket)
+	if err != nil || !first || second {
+		t.Errorf("begun by the first: %t, by the second: %t, %v", first, second, err)
+	}
+	if now, err := n.registry.Get(t.Context(), "default", "customer-totals"); err != nil || now.Generation != rec.Generation+1 {
+		t.Errorf("generation %d behind %d, %v; the second has %d", now.Generation, rec.Generation, err, next.Generation)
+	}
+}
+
 // TestI6_ACutOffProjectionKeepsTheRowsOfWhatHasExpired: it began with items, without the rows of what had expired before, as
 // somebody had agreed to. Those that it has kept since are no part of that, so it waits for an operator.
 func TestI6_ACutOffProjectionKeepsTheRowsOfWhatHasExpired(t *testing.T) {
