@@ -148,33 +148,18 @@ func (d *DeadLetters) openContainer(ctx context.Context) (*store.Container, erro
 }
 
 // Write stores l durably under its id, and before it the change that it is about, if l has
-// it. Where a Target that has a dead letter refuses once more, that one tells of l from then on, and
-// the retry that somebody waits for is one of l.
+// it. Where there is a dead letter with that id, as of a Target that refuses once more, that one tells of l
+// from then on, and the retry that somebody waits for is one of l.
 func (d *DeadLetters) Write(ctx context.Context, l *DeadLetter) error {
 	deadLetter := *l
 	deadLetter.ID = deadLetter.deadLetterID()
 	deadLetter.clipReason()
-	if l.Target != "" {
-		return d.writeRefusal(ctx, &deadLetter)
-	}
-	if l.Change != nil {
+	if l.Target == "" && l.Change != nil {
 		if err := d.writeChange(ctx, &deadLetter); err != nil {
 			return err
 		}
 	}
-	return d.put(ctx, &deadLetter)
-}
-
-// put writes a dead letter in place of the one with its id.
-func (d *DeadLetters) put(ctx context.Context, l *DeadLetter) error {
-	c, err := d.openContainer(ctx)
-	if err != nil {
-		return err
-	}
-	if _, err := c.Upsert(ctx, l.encode()); err != nil {
-		return fmt.Errorf("write the dead letter of %s: %w", l.Item, err)
-	}
-	return nil
+	return d.createOrPatch(ctx, &deadLetter, deadLetter.givenUpAgain())
 }
 
 func (l *DeadLetter) clipReason() {
@@ -228,13 +213,7 @@ func (d *DeadLetters) Retry(ctx context.Context, pipeline, id string) error {
 }
 
 // askRetry is the patch that asks for a retry now.
-func askRetry() []document.Op {
-	now, err := json.Marshal(time.Now().UTC())
-	if err != nil {
-		panic(fmt.Sprintf("processors: the time of this machine cannot be written: %v", err))
-	}
-	return []document.Op{{Kind: document.OpSet, Path: "/retry", Value: now}}
-}
+func askRetry() []document.Op { return []document.Op{setField("/retry", time.Now().UTC())} }
 
 // RetryMany is Retry of up to store.BatchOpsMax dead letters, at once where that can be. One that is
 // gone is passed over. An error leaves some asked for.
@@ -264,12 +243,13 @@ func (d *DeadLetters) RetryMany(ctx context.Context, pipeline string, ids []stri
 }
 
 // RetryFinally writes l, which has an ID and may be gone, and asks the processor that gave it up to try
-// once more. The dead letter is gone then, or tells the new reason.
+// once more. The dead letter is gone then, or tells the new reason. One that is there stays as it is by
+// now: since l was read it may tell of a newer refusal, or somebody may have asked for a retry.
 func (d *DeadLetters) RetryFinally(ctx context.Context, l *DeadLetter) error {
 	deadLetter := *l
 	deadLetter.FinalRetry = time.Now().UTC()
 	deadLetter.clipReason()
-	return d.put(ctx, &deadLetter)
+	return d.createOrPatch(ctx, &deadLetter, []document.Op{setField("/settle", deadLetter.FinalRetry)})
 }
 
 // CancelFinalRetry takes back what RetryFinally asked for, unless that is done.

@@ -44,40 +44,51 @@ func (l *DeadLetter) deadLetterID() string {
 	return l.idPrefix() + "target-" + hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// writeRefusal writes the dead letter of a target, or makes the one that is there tell of the newer refusal.
-func (d *DeadLetters) writeRefusal(ctx context.Context, l *DeadLetter) error {
+// createOrPatch writes a dead letter, or patches the one that is there, of which all else stays: somebody may
+// have asked for a retry that nobody has tried yet. Most are written once, so the create comes first.
+//
+// Whoever writes may be late, and its successor may have given the same change up already:
+//
+//	the successor's is there   it tells of the late refusal; what somebody asked for stays, and is tried
+//	it is gone                 the late one makes it anew
+//
+// The second is not refused. Nothing is left by which a late writer could be told from the first one, and a first
+// one that were refused in error would leave a parked change without the dead letter by which it can be tried.
+// The one too many does no harm. If an operator dropped the other, it is true: the change is still undone. If a
+// retry has succeeded, nothing is parked, because the late worker's checkpoint is refused; a crash between a dead
+// letter and its checkpoint leaves the same. It stays until somebody drops it, or tries it again, which every
+// Retrier takes after a success.
+func (d *DeadLetters) createOrPatch(ctx context.Context, l *DeadLetter, patch []document.Op) error {
 	c, key, err := d.containerAndKey(ctx, l.Pipeline)
 	if err != nil {
 		return err
 	}
-	// Not in place of the one that is there: somebody may have asked for a retry that nobody has tried
-	// yet. Most targets refuse once, so the create comes first.
-	if _, err = c.Create(ctx, l.encode()); errors.Is(err, store.ErrConflict) {
-		_, err = c.Patch(ctx, key, l.ID, l.refusedAgain())
+	for {
+		if _, err = c.Create(ctx, l.encode()); errors.Is(err, store.ErrConflict) {
+			if _, err = c.Patch(ctx, key, l.ID, patch); errors.Is(err, store.ErrNotFound) {
+				continue // it went between the two, and with it what was asked for
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("write the dead letter %s of %s: %w", l.ID, l.Item, err)
+		}
+		return nil
 	}
-	if errors.Is(err, store.ErrNotFound) { // it went between the two, and with it what was asked for
-		return d.put(ctx, l)
-	}
-	if err != nil {
-		return fmt.Errorf("write the dead letter of %s, which %s refused: %w", l.Item, l.Target, err)
-	}
-	return nil
 }
 
-// refusedAgain is the patch that makes a dead letter tell of l.
-func (l *DeadLetter) refusedAgain() []document.Op {
-	ops := make([]document.Op, 0, 6)
-	for _, f := range []struct {
-		path  string
-		value any
-	}{
-		{"/time", l.Time}, {"/item", l.Item}, {"/position", l.Position.String()}, {"/status", l.Status}, {"/reason", l.Reason}, {"/trace", l.Trace},
-	} {
-		value, err := json.Marshal(f.value)
-		if err != nil {
-			panic(fmt.Sprintf("processors: dead letter %+v cannot be encoded: %v", l, err))
-		}
-		ops = append(ops, document.Op{Kind: document.OpSet, Path: f.path, Value: value})
+// givenUpAgain is the patch that makes a dead letter tell of l.
+func (l *DeadLetter) givenUpAgain() []document.Op {
+	return []document.Op{
+		setField("/time", l.Time), setField("/item", l.Item), setField("/position", l.Position.String()),
+		setField("/status", l.Status), setField("/reason", l.Reason), setField("/trace", l.Trace),
 	}
-	return ops
+}
+
+// setField sets a field of a dead letter.
+func setField(path string, value any) document.Op {
+	data, err := json.Marshal(value)
+	if err != nil {
+		panic(fmt.Sprintf("processors: %s of a dead letter cannot be %v: %v", path, value, err))
+	}
+	return document.Op{Kind: document.OpSet, Path: path, Value: data}
 }

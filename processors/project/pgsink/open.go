@@ -24,7 +24,7 @@ func (s *Sink) Open(ctx context.Context, schema *project.Schema, t project.Term)
 	ready, err := w.open(ctx, k)
 	if err == nil && !ready {
 		rollback(ctx, k)
-		if err = s.prepare(ctx, k, schema, t); err == nil {
+		if err = w.prepare(ctx, k); err == nil {
 			ready, err = w.open(ctx, k)
 		}
 	}
@@ -82,15 +82,25 @@ func superseded(c *catalogue, t project.Term) error {
 }
 
 // prepare makes and alters tables in one transaction.
-func (s *Sink) prepare(ctx context.Context, k *conn, schema *project.Schema, t project.Term) error {
-	c, err := s.lockAlone(ctx, k, schema.Pipeline)
+func (w *writer) prepare(ctx context.Context, k *conn) error {
+	c, err := w.s.lockAlone(ctx, k, w.schema.Pipeline)
 	if err != nil {
 		return err
 	}
-	if err := superseded(c, t); err != nil {
+	if err := superseded(c, w.term); err != nil {
 		return err
 	}
-	b, err := s.newBuilder(ctx, k, schema)
+	// The fence of open comes too late here. A late term may know an older declaration of the same
+	// generation, and would drop an index that was declared since, which nobody makes again before the
+	// next Open. The pipeline's lock is held until the commit, so no later term begins in between.
+	rows, err := simpleQuery(ctx, k, w.s.positionQuery(w.term.Producer))
+	if err != nil {
+		return err
+	}
+	if _, err := w.parsePosition(rows); err != nil {
+		return err
+	}
+	b, err := w.s.newBuilder(ctx, k, w.schema)
 	if err != nil {
 		return err
 	}

@@ -248,3 +248,31 @@ func TestNewerFormatIsRefused(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 }
+
+// TestI5_ALateOpenAltersNothing opens a term that was succeeded, with a declaration of before.
+func TestI5_ALateOpenAltersNothing(t *testing.T) {
+	t.Parallel()
+	dsn := newDatabase(t)
+	former, now := orders(t, 1), orders(t, 1)
+	now.Tables[0].Index = [][]int{{1}}
+	open(t, newSink(t), now, 0, 2)
+	late := newSink(t) // of another process
+	_, _, err := late.Open(t.Context(), former, term(former, 0, 1))
+	if fenced, ok := errors.AsType[*processors.FencedError](err); !ok || fenced.Seen != 2 {
+		t.Errorf("the late term is opened: %v, want that epoch 2 fences it", err)
+	}
+	wantQuery(t, dsn, `select indexname from pg_indexes where tablename = 'orders' order by 1`, "(orders_customer_idx)", "(orders_pkey)")
+	more := orders(t, 1)
+	more.Tables[0].Columns = append(more.Tables[0].Columns, column(t, "note", "string"))
+	more.Tables[0].Index = now.Tables[0].Index
+	if _, _, err := late.Open(t.Context(), more, term(more, 0, 1)); !errors.Is(err, processors.ErrFenced) {
+		t.Errorf("the late term is opened with a column more: %v", err)
+	}
+	wantQuery(t, dsn, `select indexname from pg_indexes where tablename = 'orders' order by 1`, "(orders_customer_idx)", "(orders_pkey)")
+	wantQuery(t, dsn, `select column_name from information_schema.columns where table_name = 'orders' and column_name = 'note'`)
+	// Another partition's term, and a later one of this, alter it.
+	open(t, late, former, 1, 1)
+	wantQuery(t, dsn, `select indexname from pg_indexes where tablename = 'orders' order by 1`, "(orders_pkey)")
+	open(t, late, now, 0, 3)
+	wantQuery(t, dsn, `select indexname from pg_indexes where tablename = 'orders' order by 1`, "(orders_customer_idx)", "(orders_pkey)")
+}

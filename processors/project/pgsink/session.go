@@ -87,9 +87,13 @@ func generationMatch(pipeline string, number uint32) string {
 // has it before Open of its successor, which then waits, or gets it after, and reads the
 // newer epoch.
 func (s *Sink) termQuery(p feed.Producer) string {
-	match := generationMatch(p.Pipeline, p.Generation)
-	return "select live from " + s.ownTable("generations") + " where " + match + ";\n" +
-		"select epoch, lsn, idx from " + s.ownTable("positions") + " where " + match + " and producer = " + literal(p.Source) + " for update;\n"
+	return "select live from " + s.ownTable("generations") + " where " + generationMatch(p.Pipeline, p.Generation) + ";\n" + s.positionQuery(p)
+}
+
+// positionQuery asks for the epoch and position of a producer, and locks them.
+func (s *Sink) positionQuery(p feed.Producer) string {
+	return "select epoch, lsn, idx from " + s.ownTable("positions") + " where " + generationMatch(p.Pipeline, p.Generation) +
+		" and producer = " + literal(p.Source) + " for update;\n"
 }
 
 // moveStatement records the position of (pipeline, generation, producer, epoch, LSN,
