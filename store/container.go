@@ -223,7 +223,7 @@ func (c *Container) one(ctx context.Context, key feed.PartitionKey, op Operation
 	}
 	res := resp.Transact.Results[0]
 	if resp.Transact.Failed {
-		return Item{}, &Error{Status: res.Status, Message: res.Message}
+		return Item{}, &Error{Status: res.Status, Message: res.Message, LSN: resp.Transact.LSN}
 	}
 	if res.Status == StatusNotModified {
 		return Item{}, ErrNotModified

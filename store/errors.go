@@ -35,6 +35,17 @@ const (
 	StatusInsufficientDisk   Status = 507 // below DiskReserve; nothing happened
 )
 
+// TellsLSN says whether refusals with the status have an LSN, if they rest on what the items of the partition are. Asking
+// again helps with none of them, so none has a RetryAfter.
+func (s Status) TellsLSN() bool {
+	switch s {
+	case StatusBadRequest, StatusNotFound, StatusConflict, StatusPreconditionFailed, StatusTooLarge:
+		return true
+	default:
+		return false
+	}
+}
+
 // Error is a refusal: nothing was changed. Status tells callers what to do,
 // Message tells people, with the place and a way out.
 type Error struct {
@@ -47,8 +58,8 @@ type Error struct {
 	// Epoch is, with StatusFenced, the greatest lease epoch that the partition has seen of the
 	// producer; 0 if the owner is of a release that does not tell.
 	Epoch uint64
-	// LSN is, with StatusNotFound of a read, the state in which the item was not there; 0 if the owner is of a release that
-	// does not tell, and with a write.
+	// LSN is, with a status that TellsLSN, the state on which the refusal rests: in which the item was not there, say, or had
+	// another ETag. It is 0 if the refusal rests on no item, and if the owner is of a release that does not tell.
 	LSN feed.LSN
 }
 

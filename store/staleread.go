@@ -53,7 +53,7 @@ func (c *Container) Eventual() *Container {
 
 // InSession returns the container with reads and queries that go on while a partition has no owner, or a silent one: a
 // standby answers them then if it holds the LSN that the session has of the partition, by its number. So the session
-// sees what it has written and read. Partitions that are not in lsns are read from their owners alone.
+// sees what it has written and read, and what its writes were refused for: see TransactResult.LSN and Error.LSN. Partitions that are not in lsns are read from their owners alone.
 func (c *Container) InSession(lsns map[uint32]feed.LSN) *Container {
 	with := *c
 	with.reads = consistency{session: lsns}

@@ -78,7 +78,9 @@ type Transact struct {
 // TransactResult holds a result for each operation. If Failed, the operation
 // that failed has its own status, the others 424, and nothing happened.
 type TransactResult struct {
-	LSN     feed.LSN // of the commit; the session token
+	// LSN is that of the commit, or of the state on which an answer rests that needed none: one of reads alone, or a
+	// refusal (see Error.LSN). It is what a session has seen.
+	LSN     feed.LSN
 	Failed  bool
 	Results []OpResult
 }

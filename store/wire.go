@@ -115,10 +115,10 @@ func DecodeResponse(data []byte) (*Response, error) {
 
 // refusalNumber appends the number at the end of a refusal, whose status says what it counts.
 func (w *wireWriter) refusalNumber(e *Error) {
-	switch e.Status {
-	case StatusFenced:
+	switch {
+	case e.Status == StatusFenced:
 		w.uint(e.Epoch)
-	case StatusNotFound:
+	case e.Status.TellsLSN():
 		w.uint(uint64(e.LSN))
 	default:
 		w.uint(uint64(e.RetryAfter))
@@ -127,10 +127,10 @@ func (w *wireWriter) refusalNumber(e *Error) {
 
 func (d *wireReader) refusalNumber(e *Error) {
 	n := d.uint()
-	switch e.Status {
-	case StatusFenced:
+	switch {
+	case e.Status == StatusFenced:
 		e.Epoch = n
-	case StatusNotFound:
+	case e.Status.TellsLSN():
 		e.LSN = feed.LSN(n)
 	default:
 		e.RetryAfter = durationOf(n)

@@ -186,10 +186,16 @@ func TestWireCarriesEveryKind(t *testing.T) {
 	}
 }
 
-// refusals are of both kinds of numbers.
+// refusals are of all kinds of numbers.
 var refusals = []*store.Response{
 	{Err: &store.Error{Status: 503, Message: "later", RetryAfter: 7}},
 	{Err: &store.Error{Status: store.StatusFenced, Message: "late", Epoch: math.MaxUint64}},
+	{Err: &store.Error{Status: store.StatusBadRequest, Message: "no such member", LSN: 7}},
+	{Err: &store.Error{Status: store.StatusNotFound, Message: "gone", LSN: math.MaxUint64}},
+	{Err: &store.Error{Status: store.StatusConflict, Message: "taken", LSN: 8}},
+	{Err: &store.Error{Status: store.StatusPreconditionFailed, Message: "another", LSN: 9}},
+	{Err: &store.Error{Status: store.StatusTooLarge, Message: "large", LSN: 1}},
+	{Err: &store.Error{Status: store.StatusConflict, Message: "of an earlier release"}},
 }
 
 func TestWireRefusesWhatItCannotRead(t *testing.T) {

@@ -84,8 +84,10 @@ func (s *Server) transact(x *exchange, c *collection, asked []batchOperation, ke
 	}
 	result, err := s.commit(x, c, &store.Transact{Key: key, Ops: ops, Batch: true})
 	if err != nil {
+		x.saw(c.PartitionFor(key), refusedAt(err))
 		return s.explainAbsence(x, c, err)
 	}
+	x.saw(c.PartitionFor(key), result.LSN)
 	if result.Failed {
 		for i := range result.Results {
 			res := &result.Results[i]
@@ -99,7 +101,6 @@ func (s *Server) transact(x *exchange, c *collection, asked []batchOperation, ke
 	for i := range answers {
 		answers[i] = writes[i].answer(&result.Results[i], x.minimal())
 	}
-	x.session(sessionToken(c.PartitionFor(key), result.LSN))
 	answerOperations(x, http.StatusOK, answers)
 	return nil
 }

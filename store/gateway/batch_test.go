@@ -165,6 +165,57 @@ func TestBulk_EachForItself(t *testing.T) {
 	bulk(`[{"operationType":"Read","partitionKey":"[\"a\"]","id":"1"}]`, rangeHeader, "7").is(410, "1002")
 }
 
+// The session token of an answer tells what was seen by it, also by what failed.
+func TestBatch_SessionTokens(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, gateway.Config{Partitions: 2})
+	w.container("things", byPK)
+	of := map[string]string{} // the token after the last write, by range
+	for _, key := range []string{"a", "b", "c", "d", "e"} {
+		token := w.ask("POST", docs, `{"id":"1","pk":"`+key+`"}`, keyHeader, `["`+key+`"]`).is(201).header.Get("x-ms-session-token")
+		number, _, _ := strings.Cut(token, ":")
+		of[number] = token
+	}
+	if len(of) != 2 {
+		t.Fatalf("the keys lie in ranges %v, want two", of)
+	}
+	mine := w.ask("GET", docs+"/1", "", keyHeader, `["a"]`).is(200).header.Get("x-ms-session-token")
+	read := func(key, id string) string {
+		return `{"operationType":"Read","partitionKey":"[\"` + key + `\"]","id":"` + id + `"}`
+	}
+	for name, c := range map[string]struct {
+		body   string
+		with   []string
+		status int
+		token  string
+	}{
+		"a batch that reads":           {`[` + read("a", "1") + `,` + read("a", "1") + `]`, []string{keyHeader, `["a"]`, atomic, "true"}, 200, mine},
+		"a batch that fails":           {`[` + read("a", "1") + `,{"operationType":"Create","resourceBody":{"id":"1","pk":"a"}}]`, []string{keyHeader, `["a"]`, atomic, "true"}, 207, mine},
+		"a batch of one that is wrong": {`[{"operationType":"Create","resourceBody":{"pk":"a"}}]`, []string{keyHeader, `["a"]`, atomic, "true"}, 207, ""},
+		"bulk in all ranges": {
+			`[` + read("a", "1") + `,` + read("b", "1") + `,` + read("c", "1") + `,` + read("d", "9") + `,` + read("e", "9") + `]`,
+			[]string{atomic, "false", goesOn, "true"},
+			207, of["0"] + "," + of["1"],
+		},
+		"bulk that fails": {`[{"operationType":"Delete","partitionKey":"[\"a\"]","id":"9"}]`, []string{atomic, "false", goesOn, "true"}, 207, mine},
+		"bulk that fails, in order": {
+			`[{"operationType":"Create","resourceBody":{"id":"1","pk":"a"}},` + read("a", "1") + `]`, []string{atomic, "false"}, 207, mine,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := w.ask("POST", docs, c.body, append([]string{isBatch, "true"}, c.with...)...)
+			if got := a.header.Get("x-ms-session-token"); a.status != c.status || got != c.token {
+				t.Errorf("status %d, session token %q; want %d, %q: %s", a.status, got, c.status, c.token, a.body)
+			}
+		})
+	}
+	// What is written in bulk is the session's too.
+	a := w.ask("POST", docs, `[{"operationType":"Create","resourceBody":{"id":"2","pk":"a"}}]`, isBatch, "true", atomic, "false").is(200)
+	if got, now := a.header.Get("x-ms-session-token"), w.ask("GET", docs+"/2", "", keyHeader, `["a"]`).is(200).header.Get("x-ms-session-token"); got != now || got == mine {
+		t.Errorf("session token %q, a read has %q", got, now)
+	}
+}
+
 // The answers of a request are bounded together: a hundred reads of one large item are a few
 // kilobytes.
 func TestBulk_AnswersAreBounded(t *testing.T) {

@@ -24,6 +24,7 @@ type bulkRun struct {
 	s     *Server
 	x     *exchange
 	bytes atomic.Int64 // of the bodies that are answered
+	seen  seenStates
 }
 
 // bulkTask is the operations of one logical partition, with their indexes in the request.
@@ -70,6 +71,7 @@ func (s *Server) bulk(x *exchange, c *collection, asked []batchOperation, header
 			status = http.StatusMultiStatus
 		}
 	}
+	x.session(run.seen.tokens()...)
 	answerOperations(x, status, answers)
 	return nil
 }
@@ -148,9 +150,12 @@ func (r *bulkRun) one(w *itemWrite) operationAnswer {
 		return failedOperation(errAnswerTooLarge)
 	}
 	result, err := r.s.commit(r.x, w.c, &store.Transact{Key: w.key, Ops: []store.Operation{w.op}})
+	partition := w.c.PartitionFor(w.key)
 	if err != nil {
+		r.seen.note(partition, refusedAt(err))
 		return failedOperation(translate(w.explain(err)))
 	}
+	r.seen.note(partition, result.LSN)
 	a := w.answer(&result.Results[0], r.x.minimal())
 	switch size := int64(len(a.body)); {
 	case size == 0, r.bytes.Add(size) <= bulkAnswerMax:

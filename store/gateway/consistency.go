@@ -1,10 +1,14 @@
 package gateway
 
 import (
+	"errors"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
 )
 
 // consistent returns the container with the reads that a request asks for. Where the container has no standbys all are
@@ -51,4 +55,51 @@ func parseSession(text string) map[uint32]feed.LSN {
 		lsns[uint32(n)] = max(lsns[uint32(n)], feed.LSN(at))
 	}
 	return lsns
+}
+
+// refusedAt returns the LSN of the state on which a refusal rests; 0 if it tells none. A client that learns that an id is
+// taken has seen the item, as by a read.
+func refusedAt(err error) feed.LSN {
+	if refusal, ok := errors.AsType[*store.Error](err); ok {
+		return refusal.LSN
+	}
+	return 0
+}
+
+// saw sets the session token of an answer that rests on one state of a partition; 0: it rests on none, or that is not known.
+func (x *exchange) saw(p feed.Partition, lsn feed.LSN) {
+	if lsn != 0 {
+		x.session(sessionToken(p, lsn))
+	}
+}
+
+// seenStates are the latest states of partitions that operations of one request have seen. The zero value is that none
+// was. Safe for concurrent use.
+type seenStates struct {
+	mu   sync.Mutex
+	lsns map[feed.Partition]feed.LSN
+}
+
+// note adds what one operation has seen; 0: nothing.
+func (s *seenStates) note(p feed.Partition, lsn feed.LSN) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lsns == nil {
+		s.lsns = map[feed.Partition]feed.LSN{}
+	}
+	if lsn != 0 {
+		s.lsns[p] = max(s.lsns[p], lsn)
+	}
+}
+
+// tokens returns the session tokens, in order.
+func (s *seenStates) tokens() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var tokens []string
+	for p, lsn := range s.lsns {
+		tokens = append(tokens, sessionToken(p, lsn))
+	}
+	slices.Sort(tokens) // in one order, whatever that of the map
+	return tokens
 }

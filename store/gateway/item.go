@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"bytes"
-	"errors"
 	"net/http"
 
 	"github.com/millrace/millrace/feed"
@@ -187,6 +186,7 @@ func isSystem(name []byte) bool {
 func (s *Server) write(x *exchange, w *itemWrite) error {
 	result, err := s.commit(x, w.c, &store.Transact{Key: w.key, Ops: []store.Operation{w.op}})
 	if err != nil {
+		x.saw(w.c.PartitionFor(w.key), refusedAt(err))
 		return s.explainAbsence(x, w.c, w.explain(err))
 	}
 	res := &result.Results[0]
@@ -242,10 +242,8 @@ func (s *Server) readItem(x *exchange) error {
 	resp, err := c.Do(x.ctx, &store.Request{Partition: p, Transact: &store.Transact{Key: key, Ops: []store.Operation{
 		{Kind: store.OpRead, ID: x.target.id, IfNoneMatch: parseMatching(x.header("If-None-Match")).etag},
 	}}})
-	if absent, ok := errors.AsType[*store.Error](err); ok && absent.LSN != 0 {
-		x.session(sessionToken(p, absent.LSN)) // that it is not there is seen too
-	}
 	if err != nil {
+		x.saw(p, refusedAt(err)) // that it is not there is seen too
 		return s.explainAbsence(x, c, err)
 	}
 	res := &resp.Transact.Results[0]

@@ -61,3 +61,41 @@ func TestItem_Life(t *testing.T) {
 		t.Errorf("an item that is gone has the session token %q, its delete had %q", token, gone.header.Get("x-ms-session-token"))
 	}
 }
+
+// A session that was refused a write has seen why: its token says so, also where others wrote what it saw.
+func TestItem_RefusedWritesTellWhatWasSeen(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, gateway.Config{})
+	w.container("things", byPK)
+	key := []string{keyHeader, `["a"]`}
+	w.ask("POST", docs, `{"id":"1","pk":"a"}`, key...).is(201)
+	want := w.ask("POST", docs, `{"id":"2","pk":"b"}`, keyHeader, `["b"]`).is(201).header.Get("x-ms-session-token")
+	other := append([]string{"If-Match", `"0000000000000001-7"`}, key...)
+	for name, c := range map[string]struct {
+		method, path, body string
+		with               []string
+		status             int
+		substatus          []string
+		token              string
+	}{
+		"an id that is taken":        {"POST", docs, `{"id":"1","pk":"a"}`, key, 409, nil, want},
+		"another version":            {"PUT", docs + "/1", `{"id":"1","pk":"a"}`, other, 412, nil, want},
+		"a condition that is false":  {"PATCH", docs + "/1", `{"condition":"from c where c.n = 1","operations":[{"op":"add","path":"/n","value":1}]}`, key, 412, []string{"1110"}, want},
+		"a member that is not there": {"PATCH", docs + "/1", `[{"op":"remove","path":"/none"}]`, key, 400, nil, want},
+		"replace nothing":            {"PUT", docs + "/9", `{"id":"9","pk":"a"}`, key, 404, nil, want},
+		"patch nothing":              {"PATCH", docs + "/9", `[{"op":"add","path":"/n","value":1}]`, key, 404, nil, want},
+		"delete nothing":             {"DELETE", docs + "/9", "", key, 404, nil, want},
+		"upsert only to replace":     {"POST", docs, `{"id":"9","pk":"a"}`, append([]string{upsert, "true", "If-Match", `*`}, key...), 412, nil, want},
+		"no item":                    {"POST", docs, `{"pk":"a"}`, key, 400, nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := w.ask(c.method, c.path, c.body, c.with...).is(c.status, c.substatus...)
+			if got := a.header.Get("x-ms-session-token"); got != c.token {
+				t.Errorf("session token %q, want %q", got, c.token)
+			}
+			if a.header.Get("x-ms-retry-after-ms") != "" {
+				t.Errorf("it is to be asked again: %v", a.header)
+			}
+		})
+	}
+}

@@ -76,20 +76,24 @@ func decideTransact(t *txn, r *store.Transact) (*store.Response, bool) {
 	remembered, refusal := t.remembered(r)
 	switch {
 	case refusal != nil:
-		return &store.Response{Err: refusal}, false
+		return &store.Response{Err: t.rests(refusal)}, false
 	case remembered != nil:
 		return &store.Response{Transact: remembered}, false
 	}
 	result := t.operateAll(r)
 	if result.Failed && len(r.Ops) == 1 && !r.Batch {
 		res := result.Results[0]
-		return &store.Response{Err: &store.Error{Status: res.Status, Message: res.Message}}, false
+		return &store.Response{Err: &store.Error{Status: res.Status, Message: res.Message, LSN: result.LSN}}, false
 	}
-	if result.Failed || len(t.changes) == 0 {
+	if result.Failed {
+		return &store.Response{Transact: result}, false
+	}
+	if len(t.changes) == 0 {
+		result.LSN = t.draft.decided() // reads alone get no commit
 		return &store.Response{Transact: result}, false
 	}
 	if refusal := t.applyRulesStrictly(r, result); refusal != nil {
-		return &store.Response{Err: refusal}, false
+		return &store.Response{Err: t.rests(refusal)}, false
 	}
 	t.remember(r.IdempotencyKey)
 	t.idemKey = r.IdempotencyKey
@@ -108,6 +112,9 @@ func (t *txn) operateAll(r *store.Transact) *store.TransactResult {
 			refusal = store.Refuse(store.StatusTooLarge, "the batch's answer exceeds %d bytes; read less at once", store.CommitBytesMax)
 		}
 		if refusal != nil {
+			if i > 0 { // also one of a body that is no item tells that those before it did not fail
+				refusal = t.rests(refusal)
+			}
 			failAll(result, i, refusal)
 			return result
 		}
@@ -115,10 +122,20 @@ func (t *txn) operateAll(r *store.Transact) *store.TransactResult {
 	return result
 }
 
+// rests gives a refusal the LSN of the state that it was decided on.
+func (t *txn) rests(refusal *store.Error) *store.Error {
+	if !refusal.Status.TellsLSN() {
+		return refusal
+	}
+	told := *refusal
+	told.LSN = t.draft.decided()
+	return &told
+}
+
 // failAll gives operation i its status and all others 424.
 func failAll(result *store.TransactResult, i int, refusal *store.Error) {
 	result.Failed = true
-	result.LSN = 0 // nothing of it will be in the log
+	result.LSN = refusal.LSN // nothing of it will be in the log
 	for j := range result.Results {
 		result.Results[j] = store.OpResult{Status: store.StatusFailedDependency}
 	}
@@ -154,10 +171,13 @@ func (t *txn) operate(op *store.Operation, key feed.PartitionKey, res *store.OpR
 		}
 		current = nil
 	}
-	if refusal := precondition(op, id, current); refusal != nil {
-		return refusal
+	if refusal = precondition(op, id, current); refusal == nil {
+		refusal = t.write(op, key, id, itemKey, current, res)
 	}
-	return t.write(op, key, id, itemKey, current, res)
+	if refusal != nil {
+		return t.rests(refusal)
+	}
+	return nil
 }
 
 // precondition checks existence and ETag:

@@ -305,8 +305,12 @@ func (d *decider) decideNow(c *call) (made *txn, decided bool) {
 		}
 		switch page := resp.PatchMany; {
 		case page == nil || t.copied == nil:
-			d.draft.refuse(c, store.Refuse(store.StatusTooLarge,
-				"the transaction needs about %d bytes in the log, what it replaces included; at most %d are allowed", t.bytes, store.CommitBytesMax))
+			refusal := store.Refuse(store.StatusTooLarge,
+				"the transaction needs about %d bytes in the log, what it replaces included; at most %d are allowed", t.bytes, store.CommitBytesMax)
+			if c.req.Transact != nil { // pipelines have no sessions
+				refusal = t.rests(refusal)
+			}
+			d.draft.refuse(c, refusal)
 			return nil, true
 		case page.Patched > 1:
 			pageItems = page.Patched / 2 // what follows from rules was too much

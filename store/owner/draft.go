@@ -72,6 +72,20 @@ type draft struct {
 // empty says that the draft has nobody to answer and nothing to append.
 func (d *draft) empty() bool { return len(d.txns) == 0 && len(d.replies) == 0 }
 
+// decided returns the LSN of the last commit on which a decision may rest that leaves with the draft: the draft's own, if
+// it has something to append, else the one before it.
+func (d *draft) decided() feed.LSN {
+	// Nobody is told of a commit that will not be. The answers of a draft leave when its commit, and all before it, are in
+	// the log; if one of these is not appended, the generation moves, and all that rest on it are answered otherwise:
+	//
+	//	42 is appended, in the draft: create A, refuse A    the draft has a commit: the refusal tells 43
+	//	42 is appended, in the draft: refuse B              it has none, and may never get one: it tells 42
+	if len(d.txns) == 0 {
+		return d.lsn - 1
+	}
+	return d.lsn
+}
+
 // transactionOverhead is what a transaction costs in a commit beside its
 // changes, trace context and producer included.
 const transactionOverhead = 512 + traceParentMax + traceStateMax

@@ -200,12 +200,7 @@ func (d *decider) decideSettings(next store.Settings) {
 }
 
 // decided is the LSN that the last decided commit has, or will have.
-func (d *decider) decided() feed.LSN {
-	if len(d.draft.txns) == 0 {
-		return d.draft.lsn - 1
-	}
-	return d.draft.lsn
-}
+func (d *decider) decided() feed.LSN { return d.draft.decided() }
 
 // waitApplied waits until the commit that was decided for lsn is applied. The
 // error is errNotAppended if it will not be, because an append of the decider's

@@ -176,6 +176,73 @@ func TestI2_ASessionKnowsThatAnItemWasGone(t *testing.T) {
 	}
 }
 
+// TestI2_ASessionKnowsWhyItsWriteWasRefused has a session learn of others' writes by refusals, and then the owner dies: a
+// copy from before those writes must not answer it.
+func TestI2_ASessionKnowsWhyItsWriteWasRefused(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.ttl = 10 * time.Minute // nobody takes over
+	ct, id, a := c.things()
+	key := pk(t, "k1")
+	before, err := ct.Upsert(t.Context(), []byte(`{"id":"x","k":"k1","n":1,"u":"x"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The copy: it stays at the state of this moment.
+	resp, err := ct.Do(t.Context(), readOf(id, key, "x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, at := store.EncodeResponse(resp, readOf(id, key, "x")), resp.Transact.LSN
+	if _, err := c.srv.NC.Subscribe(store.StandbySubject(id), func(m *nats.Msg) {
+		answer := old
+		if n, err := strconv.ParseUint(m.Header.Get(store.HeaderAtLeast), 10, 64); err != nil || feed.LSN(n) > at {
+			answer = store.EncodeResponse(&store.Response{Err: store.Refuse(store.StatusUnavailable, "has not come to LSN %d yet", n)}, readOf(id, key, "x"))
+		}
+		_ = m.Respond(answer)
+	}); err != nil {
+		t.Fatal(err)
+	}
+
+	seen := map[string]feed.LSN{}
+	refused := func(what string, status store.Status, err error) {
+		t.Helper()
+		refusal, ok := errors.AsType[*store.Error](err)
+		if !ok || refusal.Status != status || refusal.LSN != c.end(id) {
+			t.Errorf("%s: %+v (%v); want %d with the LSN %d", what, refusal, err, status, c.end(id))
+			return
+		}
+		seen[what] = refusal.LSN
+	}
+	if _, err := ct.Upsert(t.Context(), []byte(`{"id":"x","k":"k1","n":2,"u":"x"}`)); err != nil {
+		t.Fatal(err)
+	}
+	_, err = ct.Replace(t.Context(), "x", []byte(`{"id":"x","k":"k1","n":3,"u":"x"}`), store.WriteOptions{IfMatch: before.ETag})
+	refused("another version", store.StatusPreconditionFailed, err)
+	if _, err := ct.Create(t.Context(), []byte(`{"id":"y","k":"k1","u":"y"}`)); err != nil {
+		t.Fatal(err)
+	}
+	_, err = ct.Create(t.Context(), []byte(`{"id":"y","k":"k1","u":"z"}`))
+	refused("an id that is taken", store.StatusConflict, err)
+	if err := ct.Delete(t.Context(), key, "x"); err != nil {
+		t.Fatal(err)
+	}
+	refused("an item that is gone", store.StatusNotFound, ct.Delete(t.Context(), key, "x"))
+	a.kill()
+
+	got, err := ct.InSession(map[uint32]feed.LSN{id.Number: at}).Read(t.Context(), key, "x")
+	if err != nil || got.ETag != before.ETag {
+		t.Errorf("a session of before read %s, %v; want %s", got.ETag, err, before.ETag)
+	}
+	for what, lsn := range seen {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		if got, err := ct.InSession(map[uint32]feed.LSN{id.Number: lsn}).Read(ctx, key, "x"); err == nil {
+			t.Errorf("%s: a session that was told of it read %s", what, got.Body)
+		}
+		cancel()
+	}
+}
+
 // TestACopyThatIsOpenedAnswersNoMore has the standby become the owner: whoever asks for a standby finds none.
 func TestACopyThatIsOpenedAnswersNoMore(t *testing.T) {
 	t.Parallel()
