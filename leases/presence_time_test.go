@@ -71,6 +71,15 @@ func (c *connections) of(p *proc, cfg *Config) {
 	cfg.Fenced, cfg.prober = true, &proberOf{c: c, p: p}
 }
 
+// sharing starts two processes and waits until they share the resources, and may judge each other.
+func sharing(g *group, resources []string, adjust func(p *proc, cfg *Config)) (a, b *proc) {
+	g.t.Helper()
+	a, b = g.start("a", resources, adjust), g.start("b", resources, adjust)
+	g.until("share", 10*time.Second, resources, g.even(resources, a, b))
+	g.pass(10*time.Second, resources)
+	return a, b
+}
+
 // die kills a process with its connection.
 func (p *proc) die(c *connections) {
 	p.kill()
@@ -125,9 +134,7 @@ func TestGone_WhoRunsIsNotGone(t *testing.T) {
 				g, all := newGroup(t), newConnections()
 				defer g.stop()
 				resources := resourceNames(8)
-				a, b := g.start("a", resources, all.of), g.start("b", resources, all.of)
-				g.until("share", 10*time.Second, resources, g.even(resources, a, b))
-				g.pass(10*time.Second, resources)
+				sharing(g, resources, all.of)
 				runs := g.runs()
 				asked := map[string]int{}
 				all.tell(func(_, to string) (presence, bool) {
@@ -170,9 +177,7 @@ func TestGone_WhoIsWrongedTakesItBack(t *testing.T) {
 		g, all := newGroup(t), newConnections()
 		defer g.stop()
 		resources := resourceNames(8)
-		a, b := g.start("a", resources, all.of), g.start("b", resources, all.of)
-		g.until("share", 10*time.Second, resources, g.even(resources, a, b))
-		g.pass(10*time.Second, resources)
+		sharing(g, resources, all.of)
 		runs, puts := g.runs(), g.server.count()
 		g.pass(time.Minute, resources)
 		puts = g.server.count() - puts // of a minute in which nothing is wrong
@@ -196,9 +201,7 @@ func TestGone_WhoCannotTakeItBackLosesItsLeases(t *testing.T) {
 		g, all := newGroup(t), newConnections()
 		defer g.stop()
 		resources := resourceNames(8)
-		a, b := g.start("a", resources, all.of), g.start("b", resources, all.of)
-		g.until("share", 10*time.Second, resources, g.even(resources, a, b))
-		g.pass(10*time.Second, resources)
+		a, b := sharing(g, resources, all.of)
 		a.client.set(func(c *fakeClient) { c.down = true })
 		all.tell(func(_, to string) (presence, bool) { return absent, to == a.m.Holder() })
 		g.until("b takes all", 3*time.Second, nil, func() bool { return b.count(resources) == len(resources) })
@@ -229,9 +232,7 @@ func TestGone_OnlyWhereWorkIsFenced(t *testing.T) {
 			all.of(p, cfg)
 			cfg.Fenced = false
 		}
-		a, b := g.start("a", resources, plain), g.start("b", resources, plain)
-		g.until("share", 10*time.Second, resources, g.even(resources, a, b))
-		g.pass(10*time.Second, resources)
+		a, b := sharing(g, resources, plain)
 		a.die(all)
 		begun := time.Now()
 		g.until("take", 15*time.Second, resources, func() bool { return b.count(resources) == len(resources) })
@@ -253,9 +254,7 @@ func TestGone_NobodyJudgesWhoCannotReachTheBucket(t *testing.T) {
 			all.of(p, cfg)
 			cfg.TTL, cfg.RenewInterval = 30*time.Second, 2*time.Second
 		}
-		a, b := g.start("a", resources, long), g.start("b", resources, long)
-		g.until("share", 10*time.Second, resources, g.even(resources, a, b))
-		g.pass(10*time.Second, resources)
+		a, b := sharing(g, resources, long)
 		runs := g.runs()
 		for _, p := range []*proc{a, b} {
 			p.client.set(func(c *fakeClient) { c.down = true })
@@ -284,9 +283,7 @@ func TestGone_IsSaidAgainWhereItCouldNotBeWritten(t *testing.T) {
 			all.of(p, cfg)
 			cfg.TTL, cfg.RenewInterval = time.Minute, 2*time.Second
 		}
-		a, b := g.start("a", resources, long), g.start("b", resources, long)
-		g.until("share", 10*time.Second, resources, g.even(resources, a, b))
-		g.pass(10*time.Second, resources)
+		a, b := sharing(g, resources, long)
 		a.die(all)
 		b.client.set(func(c *fakeClient) { c.down = true })
 		time.Sleep(2 * time.Second) // in which b counts what it needs, and its first word is lost
@@ -303,9 +300,7 @@ func TestGone_IsTakenBackThoughItCameInASnapshot(t *testing.T) {
 		g, all := newGroup(t), newConnections()
 		defer g.stop()
 		resources := resourceNames(8)
-		a, b := g.start("a", resources, all.of), g.start("b", resources, all.of)
-		g.until("share", 10*time.Second, resources, g.even(resources, a, b))
-		g.pass(10*time.Second, resources)
+		a, _ := sharing(g, resources, all.of)
 		gone := func() bool {
 			g.server.mu.Lock()
 			defer g.server.mu.Unlock()
