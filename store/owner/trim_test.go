@@ -459,6 +459,61 @@ func (s *countingStore) Get(ctx context.Context, name string) ([]byte, error) {
 	return s.Store.Get(ctx, name)
 }
 
+// replacingStore does something before a part is read first.
+type replacingStore struct {
+	snapshot.Store
+	before func()
+}
+
+func (s *replacingStore) Get(ctx context.Context, name string) ([]byte, error) {
+	if f := s.before; f != nil && strings.HasSuffix(name, "/000001") {
+		s.before = nil
+		f()
+	}
+	return s.Store.Get(ctx, name)
+}
+
+// TestTrim_ASnapshotThatGoesWhileItIsReadIsNotDamaged: the trimmer reads a snapshot in a share of its time, and newer ones take
+// the place of all that it knew.
+func TestTrim_ASnapshotThatGoesWhileItIsReadIsNotDamaged(t *testing.T) {
+	w := newWorld(t, byA)
+	n := w.open(t.TempDir())
+	replacing := &replacingStore{Store: snapshot.Directory(t.TempDir())}
+	n.cfg.snapshots = replacing
+	said := n.says()
+	if err := n.open(t.Context(), w.info.Partitions[0].Log); err != nil {
+		t.Fatal(err)
+	}
+	n.serve()
+	x := n.trims(keeping(0))
+	written := 0
+	both := func() {
+		for range 2 {
+			written++
+			n.mustOne(pk(t, "x"), create(fmt.Sprintf(`{"id":"%d","a":"x"}`, written)))
+			x.snapshot()
+		}
+	}
+	both()
+	n.mustOne(pk(t, "x"), create(`{"id":"more","a":"x"}`))
+	n.readWhole.Clear()
+	replacing.before = both
+	x.look(long)
+	if replacing.before != nil {
+		t.Fatal("no snapshot was read")
+	}
+	doubted := n.doubted.Load() != 0
+	if state := x.look(long); state.First < 3 {
+		t.Errorf("the log begins at %d", state.First)
+	}
+	if err := n.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if doubted || strings.Contains(said.String(), "cannot be used") {
+		t.Errorf("doubted %t, said %s", doubted, said)
+	}
+}
+
 // TestTrim_ASnapshotAtTheTrimPointIsHeldAgainstWhatFollows: the commit that it is of is gone,
 // but the next one names its checksum.
 func TestTrim_ASnapshotAtTheTrimPointIsHeldAgainstWhatFollows(t *testing.T) {

@@ -196,9 +196,25 @@ func (t *trimmer) wholeSnapshot(ctx context.Context, l *trimming) (feed.LSN, str
 		if damage == nil {
 			return m.LSN, "the newest snapshot that is whole is of LSN " + m.LSN.String(), nil
 		}
+		named, err := t.stillNamed(ctx, l, m)
+		if err != nil {
+			return 0, "", err
+		}
+		if !named {
+			l.p.unusable.Delete(m.ID())
+			return 0, "newer snapshots have taken the place of those that were being read", nil
+		}
 		l.p.log.Error("a snapshot cannot be used", "snapshot", m.ID(), "error", damage)
 		l.p.doubt()
 		why = "the snapshots are damaged, and another one is to be taken"
 	}
 	return 0, why, nil
+}
+
+// stillNamed tells whether a snapshot is one of those that are kept, by what is kept now. It is read in a share of the
+// time, and may go meanwhile: its parts are gone then, and nothing is damaged.
+func (t *trimmer) stillNamed(ctx context.Context, l *trimming, m *snapshot.Manifest) (bool, error) {
+	l.kept = nil
+	all, _, err := snapshot.Newest(ctx, t.s.cfg.snapshots, l.p.id)
+	return slices.ContainsFunc(all, func(is *snapshot.Manifest) bool { return is.ID() == m.ID() }), err
 }
