@@ -2,6 +2,8 @@ package pipelines
 
 import (
 	"context"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,34 +40,46 @@ func TestReconciler_RestsBetweenRounds(t *testing.T) {
 		s := newReconciler(&Supervisor{})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
+		var mu sync.Mutex          // guards rounds and took
 		var rounds []time.Duration // when each began
-		begun, took := time.Now(), time.Duration(0)
+		var took time.Duration
+		begun := time.Now()
 		go func() {
 			defer close(ended)
 			s.rounds(ctx, func() bool {
+				mu.Lock()
 				rounds = append(rounds, time.Since(begun))
-				time.Sleep(took)
+				rest := took
+				mu.Unlock()
+				time.Sleep(rest)
 				return false
 			})
 		}()
+		began := func() []time.Duration {
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Clone(rounds)
+		}
 		time.Sleep(20 * time.Millisecond) // behind the first round
 		s.tellChanged()
 		time.Sleep(480 * time.Millisecond)
-		if len(rounds) != 2 || rounds[1] != roundMin {
-			t.Errorf("a change at 20ms: rounds at %v", rounds)
+		if is := began(); !slices.Equal(is, []time.Duration{0, roundMin}) {
+			t.Errorf("a change at 20ms: rounds at %v", is)
 		}
 		s.tellChanged()
-		synctest.Wait()
-		if len(rounds) != 3 || rounds[2] != 500*time.Millisecond {
-			t.Errorf("a change at 500ms: rounds at %v", rounds)
+		if is := began(); !slices.Equal(is, []time.Duration{0, roundMin, 500 * time.Millisecond}) {
+			t.Errorf("a change at 500ms: rounds at %v", is)
 		}
 		time.Sleep(600 * time.Millisecond)
+		mu.Lock()
 		rounds, took = nil, 100*time.Millisecond
+		mu.Unlock()
 		for range 1000 {
 			s.tellChanged()
 			time.Sleep(10 * time.Millisecond)
 		}
-		if n := len(rounds); n < 19 || n > 21 {
+		if n := len(began()); n < 19 || n > 21 {
 			t.Errorf("%d rounds of 100ms in 10s with changes all the time", n)
 		}
 		cancel()
