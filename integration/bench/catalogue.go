@@ -148,7 +148,7 @@ func (s *session) awaitIdle(ctx context.Context) error {
 		if idle(status) {
 			return nil
 		}
-		if err := wait(ctx, 100*time.Millisecond); err != nil {
+		if err := wait(ctx, 20*time.Millisecond); err != nil {
 			return err
 		}
 	}
