@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace/millrace/feed/natsd/natstest"
 	"github.com/millrace/millrace/integration/poll"
+	"github.com/millrace/millrace/leases/boottime"
 )
 
 // lagging is a bucket of which the replica that answers has seen no writes for some gets.
@@ -54,7 +55,7 @@ func TestAReplicaThatLagsLosesNoLease(t *testing.T) {
 		store: &natsBucket{js: js, kv: &lagging{kv, 2}}, holder: "a/1", key: key, rec: rec, revision: first,
 		sent:   []try{{write: 2}},
 		number: func() uint64 { number++; return number },
-		clock:  newBootClock(), tryMax: poll.Most,
+		clock:  boottime.Clock(), tryMax: poll.Most,
 	}
 	if _, err := w.put(t.Context(), func(*leaseRecord) {}); err != nil {
 		t.Fatal(err)

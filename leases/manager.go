@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/leases/boottime"
 )
 
 // Manager holds this process's share of one group's leases. A process may run
@@ -49,7 +51,7 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Manager, er
 	if cfg.Fenced {
 		cfg.prober = newNATSProber(js.Conn(), cfg.Group)
 	}
-	return open(ctx, store, newBootClock(), cfg)
+	return open(ctx, store, boottime.Clock(), cfg)
 }
 
 // open is Open on any store and clock. cfg has its defaults.

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"regexp"
 	"time"
+
+	"github.com/millrace/millrace/leases/boottime"
 )
 
 // Defaults of Config.
@@ -105,7 +107,7 @@ func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.RenewInterval, time.Duration(float64(RenewInterval)*float64(c.Trust)/float64(Trust)))
 	setDefault(&c.Log, slog.Default())
 	if c.Now == nil {
-		c.Now = bootClock()
+		c.Now = boottime.Clock()
 	}
 	var errs []error
 	check := func(ok bool, format string, args ...any) {

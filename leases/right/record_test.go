@@ -158,16 +158,3 @@ func TestConfigDefaults(t *testing.T) {
 		t.Errorf("the constants: trust %v needs a wait of %v, and it is %v", Trust, waitFor(Trust), Wait)
 	}
 }
-
-// TestDefaultClock goes on, and not back.
-func TestDefaultClock(t *testing.T) {
-	now := bootClock()
-	last := now()
-	for begun := time.Now(); time.Since(begun) < 5*time.Millisecond; {
-		next := now()
-		if next < last {
-			t.Fatalf("the clock went back from %v to %v", last, next)
-		}
-		last = next
-	}
-}

@@ -1,4 +1,4 @@
-package leases
+package boottime
 
 import (
 	"fmt"
@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newBootClock returns CLOCK_BOOTTIME: monotonic, and counting suspended time.
+// Clock returns CLOCK_BOOTTIME: monotonic, and counting suspended time. It may be read concurrently.
 //
 // Reading it is a system call, while Go reads the wall clock and its monotonic clock without
 // one. A suspension moves the wall clock and not the monotonic one. So while the two keep
 // their distance the machine was not suspended, and CLOCK_BOOTTIME is the monotonic clock
 // plus an offset that stays. If somebody sets the wall clock the distance changes too, and
 // costs one system call.
-func newBootClock() clock {
+func Clock() func() time.Duration {
 	begun := time.Now()
 	wallBegun := begun.Round(0)
 	return bootClock(func() (monotonic, distance time.Duration) {
@@ -25,7 +25,7 @@ func newBootClock() clock {
 	}, readBootTime)
 }
 
-// bootClock is newBootClock on any clocks. read returns a reading of the monotonic clock, and its
+// bootClock is Clock on any clocks. read returns a reading of the monotonic clock, and its
 // distance to the wall clock; boot returns one of CLOCK_BOOTTIME.
 //
 // An offset is made of two readings, and a stop of the process between them makes it wrong by as
@@ -34,7 +34,7 @@ func newBootClock() clock {
 //
 //	monotonic 10 s, boot 70 s, monotonic 10 s    60 s
 //	monotonic 10 s, boot 72 s, monotonic 12 s    between 60 s and 62 s: read again
-func bootClock(read func() (monotonic, distance time.Duration), boot func() time.Duration) clock {
+func bootClock(read func() (monotonic, distance time.Duration), boot func() time.Duration) func() time.Duration {
 	type reading struct {
 		distance time.Duration // from the monotonic clock to the wall clock
 		offset   time.Duration // from the monotonic clock to CLOCK_BOOTTIME
@@ -66,7 +66,7 @@ func bootClock(read func() (monotonic, distance time.Duration), boot func() time
 func readBootTime() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		panic(fmt.Sprintf("leases: CLOCK_BOOTTIME: %v", err))
+		panic(fmt.Sprintf("boottime: CLOCK_BOOTTIME: %v", err))
 	}
 	return time.Duration(ts.Nano())
 }

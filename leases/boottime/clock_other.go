@@ -1,13 +1,13 @@
 //go:build !linux
 
-package leases
+package boottime
 
 import "time"
 
-// newBootClock returns Go's monotonic clock. It may stand still while the
+// Clock returns Go's monotonic clock. It may stand still while the
 // machine is suspended: a holder that wakes up may then trust its lease too
 // long, and only the fences in what it writes to protect from it.
-func newBootClock() clock {
+func Clock() func() time.Duration {
 	begun := time.Now()
 	return func() time.Duration { return time.Since(begun) }
 }

@@ -1,4 +1,4 @@
-package leases
+package boottime
 
 import (
 	"testing"
@@ -7,7 +7,7 @@ import (
 
 // TestBootClockFollowsBootTime compares the clock with the system's.
 func TestBootClockFollowsBootTime(t *testing.T) {
-	now := newBootClock()
+	now := Clock()
 	var last, longest time.Duration
 	for begun := time.Now(); time.Since(begun) < 50*time.Millisecond; {
 		before := readBootTime()
@@ -26,7 +26,7 @@ func TestBootClockFollowsBootTime(t *testing.T) {
 }
 
 func BenchmarkBootClock(b *testing.B) {
-	now := newBootClock()
+	now := Clock()
 	b.ReportAllocs()
 	for b.Loop() {
 		now()
