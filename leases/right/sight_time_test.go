@@ -105,13 +105,18 @@ func TestStill_WhatItCouldNotSee(t *testing.T) {
 							t.Fatalf("%v are counted of a time that it could not see", still)
 						}
 					}
+					// The other one may come back with a try under way that nobody answers, and the pause behind it.
+					var late time.Duration
+					if name == "nobody reaches the bucket" {
+						late = Trust/2 + RenewInterval
+					}
 					back := time.Now()
 					watchHolds(3*time.Second, func() {
 						still := b.s.Still("a")
 						if since := time.Since(back); still > since+2*lively {
 							t.Fatalf("after %v, %v are counted", since, still)
 						}
-						if !dies && still > lively {
+						if !dies && still > lively+late {
 							t.Fatalf("a node that lives stands still for %v", still)
 						}
 					})
