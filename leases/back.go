@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/millrace/millrace/leases/bucket"
 )
 
 // A bucket goes back when its stream is restored from an earlier state, or loses its last
@@ -85,7 +87,7 @@ func (l *loop) leaderHasLess(ctx context.Context, key string, revision uint64) b
 		switch {
 		case err == nil && e.Revision >= revision:
 			return false
-		case err == nil, errors.Is(err, errNotFound):
+		case err == nil, errors.Is(err, bucket.ErrNotFound):
 			if lower++; lower >= lowerMax {
 				return true
 			}

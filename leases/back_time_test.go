@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/integration/raced"
+	"github.com/millrace/millrace/leases/bucket"
 )
 
 // settled reports whether each resource is held as its stored record says.
@@ -34,7 +35,7 @@ func TestTheBucketGoesBack(t *testing.T) {
 		before func(g *group, a *proc, resources []string) *fakeState
 	}{
 		{"to before the group", func(*group, *proc, []string) *fakeState {
-			return &fakeState{keys: map[string]entry{}}
+			return &fakeState{keys: map[string]bucket.Entry{}}
 		}},
 		{"to when one had all", func(g *group, _ *proc, resources []string) *fakeState {
 			g.pass(5*time.Second, resources)

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/millrace/millrace/leases/bucket"
 )
 
 // beat is this process's heartbeat: the record by which the group knows that it lives. There is
@@ -47,7 +49,7 @@ func (b *beat) announce(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		if ctx.Err() != nil || !errors.Is(err, errMismatch) {
+		if ctx.Err() != nil || !errors.Is(err, bucket.ErrMismatch) {
 			return err
 		}
 		// The stored revision was not the one that was read: a reply was lost, or another
@@ -59,7 +61,7 @@ func (b *beat) announce(ctx context.Context) error {
 // read returns the stored record, nil if there is none, and keeps its revision.
 func (b *beat) read(ctx context.Context) (*memberRecord, error) {
 	e, err := b.m.store.Get(ctx, b.key)
-	if errors.Is(err, errNotFound) || err == nil && e.Deleted {
+	if errors.Is(err, bucket.ErrNotFound) || err == nil && e.Deleted {
 		b.revision = 0
 		return nil, nil
 	}
@@ -75,7 +77,7 @@ func (b *beat) read(ctx context.Context) (*memberRecord, error) {
 }
 
 // put stores the record if the stored one has the known revision, else the error is
-// errMismatch.
+// bucket.ErrMismatch.
 func (b *beat) put(ctx context.Context) error {
 	b.mu.Lock()
 	b.rec.Beat = b.m.writes.Add(1)
@@ -165,7 +167,7 @@ func (b *beat) beatOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, b.m.cfg.RenewInterval)
 	defer cancel()
 	err := b.put(ctx)
-	if !errors.Is(err, errMismatch) {
+	if !errors.Is(err, bucket.ErrMismatch) {
 		return err
 	}
 	// The record has another revision than the one that was written last. Who wrote it?

@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/feed/natsd/natstest"
 	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/leases/boottime"
+	"github.com/millrace/millrace/leases/bucket"
 )
 
 // lagging is a bucket of which the replica that answers has seen no writes for some gets.
@@ -52,7 +53,7 @@ func TestAReplicaThatLagsLosesNoLease(t *testing.T) {
 	}
 	number := uint64(2)
 	w := writer{
-		store: &natsBucket{js: js, kv: &lagging{kv, 2}}, holder: "a/1", key: key, rec: rec, revision: first,
+		store: bucket.Of(js, &lagging{kv, 2}), holder: "a/1", key: key, rec: rec, revision: first,
 		sent:   []try{{write: 2}},
 		number: func() uint64 { number++; return number },
 		clock:  boottime.Clock(), tryMax: poll.Most,

@@ -9,19 +9,21 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/millrace/millrace/leases/bucket"
 )
 
 // fakeServer is a key-value store in memory, for tests under synctest.
 type fakeServer struct {
 	mu       sync.Mutex
 	revision uint64
-	keys     map[string]entry
+	keys     map[string]bucket.Entry
 	watches  map[*fakeWatch]bool
 	puts     int
 }
 
 func newFakeServer() *fakeServer {
-	return &fakeServer{keys: map[string]entry{}, watches: map[*fakeWatch]bool{}}
+	return &fakeServer{keys: map[string]bucket.Entry{}, watches: map[*fakeWatch]bool{}}
 }
 
 // latency is what one way to the server takes.
@@ -75,15 +77,15 @@ func (c *fakeClient) travel(ctx context.Context, d time.Duration) error {
 	return ctx.Err()
 }
 
-func (c *fakeClient) Get(ctx context.Context, key string) (entry, error) {
+func (c *fakeClient) Get(ctx context.Context, key string) (bucket.Entry, error) {
 	if err := c.travel(ctx, 2*latency); err != nil {
-		return entry{}, err
+		return bucket.Entry{}, err
 	}
 	c.fakeServer.mu.Lock()
 	defer c.fakeServer.mu.Unlock()
 	e, ok := c.keys[key]
 	if !ok {
-		return entry{}, errNotFound
+		return bucket.Entry{}, bucket.ErrNotFound
 	}
 	return e, nil
 }
@@ -134,15 +136,15 @@ func (s *fakeServer) store(key string, value []byte, last uint64) (uint64, error
 		last = present.Revision
 	}
 	if present.Revision != last {
-		return 0, fmt.Errorf("put %s: %w", key, errMismatch)
+		return 0, fmt.Errorf("put %s: %w", key, bucket.ErrMismatch)
 	}
 	s.revision++
 	s.puts++
-	e := entry{Key: key, Value: value, Revision: s.revision, Created: time.Now(), Deleted: value == nil}
+	e := bucket.Entry{Key: key, Value: value, Revision: s.revision, Created: time.Now(), Deleted: value == nil}
 	s.keys[key] = e
 	for w := range s.watches {
 		if w.misses == "" || !strings.HasPrefix(key, w.misses) {
-			w.offer(update{entry: e})
+			w.offer(bucket.Update{Entry: e})
 		}
 	}
 	return s.revision, nil
@@ -164,11 +166,11 @@ type fakeWatch struct {
 	misses   string // changes of keys that begin so are not delivered
 	from     uint64 // changes up to this revision are not delivered
 	patterns []string
-	queue    []update
+	queue    []bucket.Update
 	wake     chan struct{}
 }
 
-func (w *fakeWatch) offer(u update) {
+func (w *fakeWatch) offer(u bucket.Update) {
 	if u.Revision <= w.from {
 		return
 	}
@@ -187,7 +189,7 @@ func (w *fakeWatch) notify() {
 	}
 }
 
-func (c *fakeClient) Watch(ctx context.Context, patterns ...string) (<-chan update, error) {
+func (c *fakeClient) Watch(ctx context.Context, patterns ...string) (<-chan bucket.Update, error) {
 	if err := c.travel(ctx, 2*latency); err != nil {
 		return nil, err
 	}
@@ -201,18 +203,18 @@ func (c *fakeClient) Watch(ctx context.Context, patterns ...string) (<-chan upda
 		first = late.keys
 	}
 	for _, key := range slices.Sorted(maps.Keys(first)) {
-		w.offer(update{entry: first[key]})
+		w.offer(bucket.Update{Entry: first[key]})
 	}
-	w.queue = append(w.queue, update{Ready: true})
+	w.queue = append(w.queue, bucket.Update{Ready: true})
 	for _, key := range slices.Sorted(maps.Keys(c.keys)) {
 		if late != nil && c.keys[key].Revision > late.revision {
-			w.offer(update{entry: c.keys[key]})
+			w.offer(bucket.Update{Entry: c.keys[key]})
 		}
 	}
 	w.notify()
 	c.watches[w] = true
 	c.fakeServer.mu.Unlock()
-	out := make(chan update)
+	out := make(chan bucket.Update)
 	go func() {
 		defer close(out)
 		defer func() {
@@ -284,7 +286,7 @@ func (c *fakeClient) breakWatches() {
 // fakeState is what a fakeServer had at some moment.
 type fakeState struct {
 	revision uint64
-	keys     map[string]entry
+	keys     map[string]bucket.Entry
 }
 
 func (s *fakeServer) state() *fakeState {

@@ -69,6 +69,22 @@ func (r *leaseRecord) lease(group string, revision uint64) Lease {
 	}
 }
 
+// leaseOf decodes the entry of a lease's key.
+func leaseOf(e *bucket.Entry) (Lease, error) {
+	kind, group, name, ok := splitKey(e.Key)
+	if !ok || kind != leasePrefix {
+		return Lease{}, fmt.Errorf("leases: %s is not the key of a lease", e.Key)
+	}
+	if e.Deleted {
+		return Lease{Group: group, Resource: unescape(name), Revision: e.Revision, Removed: true}, nil
+	}
+	record, err := decodeLease(e.Key, e.Value)
+	if err != nil {
+		return Lease{}, err
+	}
+	return record.lease(group, e.Revision), nil
+}
+
 func (r *leaseRecord) weight() float64 { return weightOrOne(r.Weight) }
 
 func unixMilli(ms int64) time.Time {
@@ -83,7 +99,7 @@ func unixMilli(ms int64) time.Time {
 // be read are left out and reported in the error beside the others.
 func List(ctx context.Context, js jetstream.JetStream, name string) ([]Lease, error) {
 	name = cmp.Or(name, DefaultBucket)
-	b, err := lookupBucket(ctx, js, name)
+	b, err := bucket.Lookup(ctx, js, name)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		return nil, nil
 	}
@@ -93,7 +109,7 @@ func List(ctx context.Context, js jetstream.JetStream, name string) ([]Lease, er
 	entries, err := watched(ctx, b, leasePrefix+">")
 	if _, refused := errors.AsType[*nats.APIError](err); refused {
 		// A client that may only read gets no consumer that pushes. Each lease is read below.
-		entries, err = map[string]entry{}, nil
+		entries, err = map[string]bucket.Entry{}, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list leases in %s: %w", name, err)
@@ -108,7 +124,7 @@ func List(ctx context.Context, js jetstream.JetStream, name string) ([]Lease, er
 			continue
 		}
 		e, err := b.Get(ctx, key)
-		if errors.Is(err, errNotFound) {
+		if errors.Is(err, bucket.ErrNotFound) {
 			continue
 		}
 		if err != nil {
@@ -119,7 +135,7 @@ func List(ctx context.Context, js jetstream.JetStream, name string) ([]Lease, er
 	var leases []Lease
 	var errs []error
 	for _, e := range entries {
-		lease, err := e.lease()
+		lease, err := leaseOf(&e)
 		switch {
 		case err != nil:
 			errs = append(errs, err)
@@ -135,14 +151,14 @@ func List(ctx context.Context, js jetstream.JetStream, name string) ([]Lease, er
 
 // watched returns the entries, by key, that a watch delivers until it is ready. Of a key that
 // changes meanwhile, and so comes twice, it returns the last entry.
-func watched(ctx context.Context, b bucketStore, pattern string) (map[string]entry, error) {
+func watched(ctx context.Context, b bucket.Store, pattern string) (map[string]bucket.Entry, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	updates, err := b.Watch(ctx, pattern)
 	if err != nil {
 		return nil, err
 	}
-	entries := map[string]entry{}
+	entries := map[string]bucket.Entry{}
 	for {
 		select {
 		case <-ctx.Done():
@@ -154,7 +170,7 @@ func watched(ctx context.Context, b bucketStore, pattern string) (map[string]ent
 			case u.Ready:
 				return entries, nil
 			}
-			entries[u.Key] = u.entry
+			entries[u.Key] = u.Entry
 		}
 	}
 }
@@ -162,8 +178,8 @@ func watched(ctx context.Context, b bucketStore, pattern string) (map[string]ent
 // Forget deletes the record of a resource, with its epoch and checkpoint. Call it only for
 // a name that is never used again: the next lease of that name would begin at epoch 1,
 // which fences refuse. It is no error if there is no record.
-func Forget(ctx context.Context, js jetstream.JetStream, bucket, group, resource string) error {
-	b, err := lookupBucket(ctx, js, cmp.Or(bucket, DefaultBucket))
+func Forget(ctx context.Context, js jetstream.JetStream, name, group, resource string) error {
+	b, err := bucket.Lookup(ctx, js, cmp.Or(name, DefaultBucket))
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		return nil
 	}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/millrace/millrace/leases/bucket"
 )
 
 // eventsMax bounds the events that wait for the loop.
@@ -235,7 +237,7 @@ func (l *loop) handle(runCtx context.Context, event any) {
 	case watchStarted:
 		l.snapshot, l.beatSeen = newView(l.cfg.Group, l.cfg.Fenced), l.clock()
 		clear(l.refused)
-	case update:
+	case bucket.Update:
 		l.applyUpdate(runCtx, e)
 	case backAsked:
 		l.asking--
@@ -257,7 +259,7 @@ func (l *loop) handle(runCtx context.Context, event any) {
 // applyUpdate applies what the watch delivered. While a watch delivers its first entries they
 // go to a snapshot of their own, which replaces the view when it is whole: so records that
 // were deleted while no watch was open do not stay in the view.
-func (l *loop) applyUpdate(runCtx context.Context, u update) {
+func (l *loop) applyUpdate(runCtx context.Context, u bucket.Update) {
 	now := l.clock()
 	if u.Ready {
 		l.askIfBack(runCtx)
@@ -276,7 +278,7 @@ func (l *loop) applyUpdate(runCtx context.Context, u update) {
 	if l.snapshot != nil {
 		v = l.snapshot
 	}
-	resource, node, changed, err := v.apply(u.entry, now)
+	resource, node, changed, err := v.apply(u.Entry, now)
 	if err != nil && changed {
 		l.log.Error("lease record cannot be read; it is left alone", "key", u.Key, "error", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/leases/boottime"
+	"github.com/millrace/millrace/leases/bucket"
 )
 
 // Manager holds this process's share of one group's leases. A process may run
@@ -20,7 +21,7 @@ import (
 // concurrent use.
 type Manager struct {
 	cfg         Config
-	store       bucketStore
+	store       store
 	clock       clock
 	log         *slog.Logger
 	incarnation string
@@ -37,6 +38,13 @@ type Manager struct {
 	changed   chan struct{}   // holds a token when resources or weights changed
 }
 
+// store is what leases need of a bucket.
+type store interface {
+	bucket.Store
+	// Delete removes key if its revision is last; 0 means whatever it is.
+	Delete(ctx context.Context, key string, last uint64) error
+}
+
 // Open announces this process to the group, and creates the bucket if it is missing. From
 // then on an earlier process of the same node is superseded. Run takes the leases.
 func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Manager, error) {
@@ -44,7 +52,7 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Manager, er
 	if err != nil {
 		return nil, err
 	}
-	store, err := openBucket(ctx, js, cfg.Bucket, cfg.Replicas)
+	store, err := bucket.Open(ctx, js, cfg.Bucket, "Millrace: leases and members", cfg.Replicas)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +63,7 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Manager, er
 }
 
 // open is Open on any store and clock. cfg has its defaults.
-func open(ctx context.Context, store bucketStore, now clock, cfg Config) (*Manager, error) {
+func open(ctx context.Context, store store, now clock, cfg Config) (*Manager, error) {
 	incarnation := newID(8)
 	switch {
 	case cfg.Node == "":

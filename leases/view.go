@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/millrace/millrace/leases/bucket"
 )
 
 // view is what this process has seen of its group, and when, on its own clock. It may lag
@@ -47,7 +49,7 @@ func (v *view) patterns() []string {
 // apply applies an entry. It returns the resource if the entry is a lease, the node if it is a
 // member, and whether more than a renewal changed. err says why a record cannot be read; it
 // stays in the view without its content, so that nobody takes it for free.
-func (v *view) apply(e entry, now time.Duration) (resource, node string, changed bool, err error) {
+func (v *view) apply(e bucket.Entry, now time.Duration) (resource, node string, changed bool, err error) {
 	v.last = max(v.last, e.Revision)
 	kind, group, name, ok := splitKey(e.Key)
 	if !ok || group != v.group {
@@ -64,7 +66,7 @@ func (v *view) apply(e entry, now time.Duration) (resource, node string, changed
 	return resource, node, changed, err
 }
 
-func (v *view) applyLease(resource string, e entry, now time.Duration) (bool, error) {
+func (v *view) applyLease(resource string, e bucket.Entry, now time.Duration) (bool, error) {
 	// Known already: written by this process, or delivered by an earlier watch. since must not
 	// move, or a lease would seem renewed.
 	old := v.leases[resource]
@@ -90,7 +92,7 @@ func (v *view) applyLease(resource string, e entry, now time.Duration) (bool, er
 		old.rec.weight() != rec.weight() || old.rec.Bound != rec.Bound, nil
 }
 
-func (v *view) applyMember(node string, e entry, now time.Duration) (bool, error) {
+func (v *view) applyMember(node string, e bucket.Entry, now time.Duration) (bool, error) {
 	old := v.members[node]
 	if old != nil && e.Revision <= old.revision {
 		return false, nil

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/millrace/millrace/leases/bucket"
 )
 
 // takenError says that a write was refused because the record is another's.
@@ -39,7 +41,7 @@ func (e *takenError) Error() string {
 //
 // It is not safe for concurrent use.
 type writer struct {
-	store    bucketStore
+	store    bucket.Store
 	clock    clock
 	number   func() uint64 // numbers every try of the process
 	tryMax   time.Duration // bounds one try
@@ -90,7 +92,7 @@ func (w *writer) put(ctx context.Context, change func(*leaseRecord)) (time.Durat
 			w.stored(next, revision, t.start)
 			return t.start, nil
 		}
-		if errors.Is(err, errMismatch) {
+		if errors.Is(err, bucket.ErrMismatch) {
 			var done bool
 			if done, err = w.readBack(ctx, &next); done {
 				return t.start, nil
@@ -123,7 +125,7 @@ func (w *writer) readBack(ctx context.Context, next *leaseRecord) (bool, error) 
 	defer cancel()
 	found, err := w.store.Get(tryCtx, w.key)
 	switch {
-	case (errors.Is(err, errNotFound) || err == nil && found.Deleted) && w.revision != 0:
+	case (errors.Is(err, bucket.ErrNotFound) || err == nil && found.Deleted) && w.revision != 0:
 		return false, &takenError{Key: w.key}
 	case err != nil:
 		return false, err

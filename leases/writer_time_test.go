@@ -6,13 +6,15 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/millrace/millrace/leases/bucket"
 )
 
 // scripted answers each call from a list.
 type scripted struct {
-	bucketStore
+	bucket.Store
 	puts []func() (uint64, error)
-	gets []func() (entry, error)
+	gets []func() (bucket.Entry, error)
 }
 
 func (s *scripted) Put(context.Context, string, []byte, uint64) (uint64, error) {
@@ -21,7 +23,7 @@ func (s *scripted) Put(context.Context, string, []byte, uint64) (uint64, error) 
 	return next()
 }
 
-func (s *scripted) Get(context.Context, string) (entry, error) {
+func (s *scripted) Get(context.Context, string) (bucket.Entry, error) {
 	next := s.gets[0]
 	s.gets = s.gets[1:]
 	return next()
@@ -34,20 +36,20 @@ func TestWriterSettles(t *testing.T) {
 		change(&r)
 		return r
 	}
-	found := func(r leaseRecord, revision uint64) func() (entry, error) {
-		return func() (entry, error) { return entry{Value: encode(&r), Revision: revision}, nil }
+	found := func(r leaseRecord, revision uint64) func() (bucket.Entry, error) {
+		return func() (bucket.Entry, error) { return bucket.Entry{Value: encode(&r), Revision: revision}, nil }
 	}
 	ok := func(revision uint64) func() (uint64, error) { return func() (uint64, error) { return revision, nil } }
-	refused := func() (uint64, error) { return 0, errMismatch }
+	refused := func() (uint64, error) { return 0, bucket.ErrMismatch }
 	lost := func() (uint64, error) { return 0, context.DeadlineExceeded }
-	missing := func() (entry, error) { return entry{}, errNotFound }
+	missing := func() (bucket.Entry, error) { return bucket.Entry{}, bucket.ErrNotFound }
 
 	tests := []struct {
 		name     string
 		release  bool
 		revision uint64
 		puts     []func() (uint64, error)
-		gets     []func() (entry, error)
+		gets     []func() (bucket.Entry, error)
 		taken    bool
 		want     uint64        // revision afterwards
 		began    time.Duration // of the try that is trusted; the clock advances by 1s with each
@@ -58,25 +60,25 @@ func TestWriterSettles(t *testing.T) {
 		{
 			name: "the lost try had arrived, so the next goes on top of it", revision: 10,
 			puts: []func() (uint64, error){lost, refused, ok(12)},
-			gets: []func() (entry, error){found(with(func(r *leaseRecord) { r.Write = 101 }), 11)},
+			gets: []func() (bucket.Entry, error){found(with(func(r *leaseRecord) { r.Write = 101 }), 11)},
 			want: 12, began: 3 * time.Second, landed: 2,
 		},
 		{
 			name: "the refused try itself had arrived by another way", revision: 10,
 			puts: []func() (uint64, error){lost, refused},
-			gets: []func() (entry, error){found(with(func(r *leaseRecord) { r.Write = 102 }), 11)},
+			gets: []func() (bucket.Entry, error){found(with(func(r *leaseRecord) { r.Write = 102 }), 11)},
 			want: 11, began: 2 * time.Second,
 		},
 		{
 			name: "an unknown write of ours is not trusted but built on", revision: 10,
 			puts: []func() (uint64, error){refused, ok(12)},
-			gets: []func() (entry, error){found(with(func(r *leaseRecord) { r.Write = 7 }), 11)},
+			gets: []func() (bucket.Entry, error){found(with(func(r *leaseRecord) { r.Write = 7 }), 11)},
 			want: 12, began: 2 * time.Second,
 		},
 		{
 			name: "a replica that lags is asked again", revision: 10,
 			puts: []func() (uint64, error){lost, refused, refused, ok(12)},
-			gets: []func() (entry, error){
+			gets: []func() (bucket.Entry, error){
 				found(mine, 10), found(with(func(r *leaseRecord) { r.Write = 101 }), 11),
 			},
 			want: 12, began: 4 * time.Second, landed: 2,
@@ -84,48 +86,48 @@ func TestWriterSettles(t *testing.T) {
 		{
 			name: "a replica that has not heard of a new key", revision: 0,
 			puts: []func() (uint64, error){lost, refused, refused, ok(12)},
-			gets: []func() (entry, error){missing, found(with(func(r *leaseRecord) { r.Write = 101 }), 11)},
+			gets: []func() (bucket.Entry, error){missing, found(with(func(r *leaseRecord) { r.Write = 101 }), 11)},
 			want: 12, began: 4 * time.Second, landed: 2,
 		},
 		{
 			name: "the bucket went back, the leader says so twice", revision: 10, taken: true,
 			puts: []func() (uint64, error){refused, refused},
-			gets: []func() (entry, error){found(mine, 7), found(mine, 7)},
+			gets: []func() (bucket.Entry, error){found(mine, 7), found(mine, 7)},
 		},
 		{
 			name: "taken by another", revision: 10, taken: true,
 			puts: []func() (uint64, error){refused},
-			gets: []func() (entry, error){found(with(func(r *leaseRecord) { r.Owner, r.Epoch = "b/1", 6 }), 11)},
+			gets: []func() (bucket.Entry, error){found(with(func(r *leaseRecord) { r.Owner, r.Epoch = "b/1", 6 }), 11)},
 		},
 		{
 			name: "taken by another in the epoch that we wanted", revision: 10, taken: true,
 			puts: []func() (uint64, error){refused},
-			gets: []func() (entry, error){found(with(func(r *leaseRecord) { r.Owner = "b/1" }), 11)},
+			gets: []func() (bucket.Entry, error){found(with(func(r *leaseRecord) { r.Owner = "b/1" }), 11)},
 		},
 		{
 			name: "taken and freed by another", revision: 10, taken: true,
 			puts: []func() (uint64, error){refused},
-			gets: []func() (entry, error){found(with(func(r *leaseRecord) { r.Owner, r.Last, r.Epoch = "", "b/1", 6 }), 11)},
+			gets: []func() (bucket.Entry, error){found(with(func(r *leaseRecord) { r.Owner, r.Last, r.Epoch = "", "b/1", 6 }), 11)},
 		},
 		{
 			name: "deleted", revision: 10, taken: true,
-			puts: []func() (uint64, error){refused}, gets: []func() (entry, error){missing},
+			puts: []func() (uint64, error){refused}, gets: []func() (bucket.Entry, error){missing},
 		},
 		{
 			name: "written by a later release", revision: 10, taken: true,
 			puts: []func() (uint64, error){refused},
-			gets: []func() (entry, error){found(with(func(r *leaseRecord) { r.Version = 2 }), 11)},
+			gets: []func() (bucket.Entry, error){found(with(func(r *leaseRecord) { r.Version = 2 }), 11)},
 		},
 		{
 			name: "a release whose reply was lost", revision: 10, release: true,
 			puts: []func() (uint64, error){lost, refused},
-			gets: []func() (entry, error){found(with(func(r *leaseRecord) { r.Owner, r.Last, r.Write = "", "a/1", 101 }), 11)},
+			gets: []func() (bucket.Entry, error){found(with(func(r *leaseRecord) { r.Owner, r.Last, r.Write = "", "a/1", 101 }), 11)},
 			want: 11,
 		},
 		{
 			name: "a release after a renewal whose reply was lost", revision: 10, release: true,
 			puts: []func() (uint64, error){refused, ok(12)},
-			gets: []func() (entry, error){found(with(func(r *leaseRecord) { r.Write = 50 }), 11)},
+			gets: []func() (bucket.Entry, error){found(with(func(r *leaseRecord) { r.Write = 50 }), 11)},
 			want: 12,
 		},
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"math/rand/v2"
 	"time"
+
+	"github.com/millrace/millrace/leases/bucket"
 )
 
 // retryPause is a pause that doubles, with jitter.
@@ -20,7 +22,7 @@ func (p *retryPause) reset() { p.next = 0 }
 // again soon. Who is refused again may be told what was, by a leader that was succeeded.
 func (p *retryPause) after(ctx context.Context, err error) {
 	first := !p.refused
-	p.refused = errors.Is(err, errMismatch)
+	p.refused = errors.Is(err, bucket.ErrMismatch)
 	if !p.refused || !first {
 		p.wait(ctx)
 	}

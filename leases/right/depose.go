@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/millrace/millrace/leases/bucket"
 )
 
 // SucceededError says that a key is another incarnation's than the one that was to be deposed, so the latter's right by its
@@ -73,7 +75,7 @@ func (s *Sight) Depose(ctx context.Context, node, incarnation, by, why string) e
 // The last is no ceremony. A leader that was succeeded without knowing it says what was: it may show the key of an earlier
 // incarnation while the one to depose lives and renews. A write that is acknowledged proves that it does not.
 type deposer struct {
-	store             store
+	store             bucket.Store
 	cfg               *Config
 	node, incarnation string
 	say               deposed
@@ -132,7 +134,7 @@ func (d *deposer) once(ctx context.Context, f *found) (*found, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &found{entry: entry{Key: key, Revision: revision}, rec: &next}, nil
+	return &found{Entry: bucket.Entry{Key: key, Revision: revision}, rec: &next}, nil
 }
 
 func (d *deposer) put(ctx context.Context, key string, value []byte, last uint64) (uint64, error) {
@@ -142,7 +144,7 @@ func (d *deposer) put(ctx context.Context, key string, value []byte, last uint64
 }
 
 // lookFor is look in the time of one try.
-func lookFor(ctx context.Context, s store, cfg *Config, key string) (*found, error) {
+func lookFor(ctx context.Context, s bucket.Store, cfg *Config, key string) (*found, error) {
 	ctx, cancel := context.WithTimeout(ctx, cfg.tryMax())
 	defer cancel()
 	return look(ctx, s, key)

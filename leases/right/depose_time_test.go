@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/millrace/millrace/leases/bucket"
 )
 
 // TestDeposeRacesWithRenew lets both arrive at every distance from each other. Of the two that expect one revision the bucket
@@ -22,7 +24,7 @@ func TestDeposeRacesWithRenew(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 			var order []bool // deposed or not, as stored
 			s.mu.Lock()
-			s.stored = func(e entry) {
+			s.stored = func(e bucket.Entry) {
 				if f := read(e); f.rec.Node == "a" {
 					order = append(order, f.rec.Deposed != nil)
 				}
@@ -129,7 +131,7 @@ func TestWaitFromSending(t *testing.T) {
 				})
 				stored := time.Time{}
 				s.mu.Lock()
-				s.stored = func(e entry) {
+				s.stored = func(e bucket.Entry) {
 					if f := read(e); f.rec.Deposed != nil && stored.IsZero() {
 						stored = time.Now()
 					}
@@ -197,7 +199,7 @@ func TestAMissingKeyIsDeposed(t *testing.T) {
 		if rec := s.key(t, "a"); rec.Incarnation != "early" || rec.Deposed == nil || rec.Write != 0 {
 			t.Errorf("key %+v", rec)
 		}
-		if _, err := s.put(keyOf("g", "a"), encode(first), 0); !errors.Is(err, errMismatch) {
+		if _, err := s.put(keyOf("g", "a"), encode(first), 0); !errors.Is(err, bucket.ErrMismatch) {
 			t.Errorf("its first write: %v", err)
 		}
 		// The node's next incarnation begins over it.

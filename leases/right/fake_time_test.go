@@ -12,22 +12,24 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/millrace/millrace/leases/bucket"
 )
 
 // fakeServer is a key-value store in memory, for tests under synctest.
 type fakeServer struct {
 	mu       sync.Mutex
 	revision uint64
-	keys     map[string]entry
+	keys     map[string]bucket.Entry
 	watches  map[*fakeWatch]bool
 	puts     int
-	stored   func(e entry) // called under mu
+	stored   func(e bucket.Entry) // called under mu
 	flights  sync.WaitGroup
 }
 
 func newFakeServer(t *testing.T) *fakeServer {
 	t.Helper()
-	s := &fakeServer{keys: map[string]entry{}, watches: map[*fakeWatch]bool{}}
+	s := &fakeServer{keys: map[string]bucket.Entry{}, watches: map[*fakeWatch]bool{}}
 	t.Cleanup(s.flights.Wait) // what has left arrives, also when nobody is there any more
 	return s
 }
@@ -44,14 +46,14 @@ func (s *fakeServer) put(key string, value []byte, last uint64) (uint64, error) 
 		last = present.Revision
 	}
 	if present.Revision != last {
-		return 0, fmt.Errorf("put %s: %w", key, errMismatch)
+		return 0, fmt.Errorf("put %s: %w", key, bucket.ErrMismatch)
 	}
 	s.revision++
 	s.puts++
-	e := entry{Key: key, Value: value, Revision: s.revision, Deleted: value == nil}
+	e := bucket.Entry{Key: key, Value: value, Revision: s.revision, Deleted: value == nil}
 	s.keys[key] = e
 	for w := range s.watches {
-		w.offer(update{entry: e})
+		w.offer(bucket.Update{Entry: e})
 	}
 	if s.stored != nil {
 		s.stored(e)
@@ -59,7 +61,7 @@ func (s *fakeServer) put(key string, value []byte, last uint64) (uint64, error) 
 	return s.revision, nil
 }
 
-func (s *fakeServer) get(key string) entry {
+func (s *fakeServer) get(key string) bucket.Entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.keys[key]
@@ -86,7 +88,7 @@ func (s *fakeServer) nextWrite(t *testing.T, node string) {
 // fakeState is what a fakeServer had at some moment.
 type fakeState struct {
 	revision uint64
-	keys     map[string]entry
+	keys     map[string]bucket.Entry
 }
 
 func (s *fakeServer) state() *fakeState {
@@ -172,7 +174,7 @@ func (c *fakeClient) runs() {
 	}
 }
 
-func (c *fakeClient) Get(ctx context.Context, key string) (entry, error) {
+func (c *fakeClient) Get(ctx context.Context, key string) (bucket.Entry, error) {
 	c.runs()
 	defer c.runs()
 	sleep(ctx, 2*latency)
@@ -181,7 +183,7 @@ func (c *fakeClient) Get(ctx context.Context, key string) (entry, error) {
 		<-ctx.Done()
 	}
 	if ctx.Err() != nil {
-		return entry{}, ctx.Err()
+		return bucket.Entry{}, ctx.Err()
 	}
 	c.fakeServer.mu.Lock()
 	defer c.fakeServer.mu.Unlock()
@@ -191,7 +193,7 @@ func (c *fakeClient) Get(ctx context.Context, key string) (entry, error) {
 	}
 	e, ok := keys[key]
 	if !ok {
-		return entry{}, errNotFound
+		return bucket.Entry{}, bucket.ErrNotFound
 	}
 	return e, nil
 }
@@ -243,13 +245,13 @@ type fakeWatch struct {
 	client  *fakeClient
 	wake    chan struct{}
 	pattern string
-	queue   []update
+	queue   []bucket.Update
 	dead    bool   // delivers nothing any more, and does not say so
 	broken  bool   // ends, and says so
 	from    uint64 // changes up to this revision are not delivered
 }
 
-func (w *fakeWatch) offer(u update) {
+func (w *fakeWatch) offer(u bucket.Update) {
 	if u.Revision > w.from && strings.HasPrefix(u.Key, strings.TrimSuffix(w.pattern, ">")) {
 		w.queue = append(w.queue, u)
 		w.notify()
@@ -264,22 +266,22 @@ func (w *fakeWatch) notify() {
 }
 
 // next returns what is to be delivered next, and whether the watch goes on.
-func (w *fakeWatch) next() (u update, ok, on bool) {
+func (w *fakeWatch) next() (u bucket.Update, ok, on bool) {
 	f := w.client.now()
 	silent := f.mute || f.down
 	w.client.fakeServer.mu.Lock()
 	defer w.client.fakeServer.mu.Unlock()
 	if w.broken {
-		return update{}, false, false
+		return bucket.Update{}, false, false
 	}
 	if len(w.queue) == 0 || w.dead || silent {
-		return update{}, false, true
+		return bucket.Update{}, false, true
 	}
 	u, w.queue = w.queue[0], w.queue[1:]
 	return u, true, true
 }
 
-func (c *fakeClient) Watch(ctx context.Context, pattern string) (<-chan update, error) {
+func (c *fakeClient) Watch(ctx context.Context, patterns ...string) (<-chan bucket.Update, error) {
 	c.runs()
 	sleep(ctx, 2*latency)
 	if c.now().down {
@@ -288,21 +290,21 @@ func (c *fakeClient) Watch(ctx context.Context, pattern string) (<-chan update, 
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	w := &fakeWatch{client: c, pattern: pattern, wake: make(chan struct{}, 1)}
+	w := &fakeWatch{client: c, pattern: patterns[0], wake: make(chan struct{}, 1)}
 	c.fakeServer.mu.Lock()
-	for _, e := range slices.SortedFunc(maps.Values(c.keys), func(a, b entry) int { return int(a.Revision) - int(b.Revision) }) {
-		w.offer(update{entry: e})
+	for _, e := range slices.SortedFunc(maps.Values(c.keys), func(a, b bucket.Entry) int { return int(a.Revision) - int(b.Revision) }) {
+		w.offer(bucket.Update{Entry: e})
 	}
-	w.queue = append(w.queue, update{Ready: true})
+	w.queue = append(w.queue, bucket.Update{Ready: true})
 	w.notify()
 	c.watches[w] = true
 	c.fakeServer.mu.Unlock()
-	out := make(chan update)
+	out := make(chan bucket.Update)
 	go w.deliver(ctx, out)
 	return out, nil
 }
 
-func (w *fakeWatch) deliver(ctx context.Context, out chan<- update) {
+func (w *fakeWatch) deliver(ctx context.Context, out chan<- bucket.Update) {
 	c := w.client
 	defer close(out)
 	defer func() {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/millrace/millrace/leases/bucket"
 )
 
 // DeposedError is the cause with which [Right.Deposed] ends: the key is not this incarnation's any more, so others may
@@ -38,7 +40,7 @@ func (e *DeposedError) Error() string {
 //
 // It is not safe for concurrent use.
 type ownKey struct {
-	store    store
+	store    bucket.Store
 	cfg      *Config
 	name     string
 	rec      record // as last known to be stored, or to be stored first
@@ -65,13 +67,13 @@ var errRewritten = errors.New("the key stands by an earlier write")
 // next put finds out.
 func (k *ownKey) put(ctx context.Context, state State) error {
 	err := k.send(ctx, state)
-	if errors.Is(err, errMismatch) {
+	if errors.Is(err, bucket.ErrMismatch) {
 		return k.readBack(ctx)
 	}
 	return err
 }
 
-// send makes one try. The error is errMismatch if it was refused.
+// send makes one try. The error is bucket.ErrMismatch if it was refused.
 func (k *ownKey) send(ctx context.Context, state State) error {
 	next := k.rec
 	k.writes++

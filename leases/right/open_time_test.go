@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/millrace/millrace/leases/bucket"
 )
 
 // TestOpenAfterLostReplies is one incarnation, whose right counts from the try that was stored.
@@ -16,7 +18,7 @@ func TestOpenAfterLostReplies(t *testing.T) {
 			p := prepare(t, s, "a", nil)
 			p.client.set(func(f *faults) { f.lose = lose })
 			stored := time.Duration(0)
-			s.stored = func(e entry) {
+			s.stored = func(e bucket.Entry) {
 				if f := read(e); stored == 0 || f.rec.Write > 1 {
 					stored = p.cfg.Now() - latency
 				}

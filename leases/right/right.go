@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/leases/bucket"
 )
 
 // ErrClosed is the cause with which [Right.Deposed] ends when the right was given up by [Right.Close].
@@ -52,7 +54,7 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Right, erro
 	if err != nil {
 		return nil, err
 	}
-	s, err := openBucket(ctx, js, cfg.Bucket, cfg.Replicas)
+	s, err := bucket.Open(ctx, js, cfg.Bucket, "Millrace: the nodes' keys", cfg.Replicas)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +62,7 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Right, erro
 }
 
 // open is Open on any store. cfg has its defaults.
-func open(ctx context.Context, s store, cfg Config) (*Right, error) {
+func open(ctx context.Context, s bucket.Store, cfg Config) (*Right, error) {
 	r := &Right{
 		cfg: cfg, incarnation: newID(8), state: StateUp,
 		nudged: make(chan struct{}, 1), token: make(chan struct{}, 1),

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/millrace/millrace/leases/bucket"
 )
 
 // mustEnd fails if the right has not ended for good by a deposing of by, and for a reason that has why in it.
@@ -374,7 +376,7 @@ func TestClose(t *testing.T) {
 				}
 			})
 			s.mu.Lock()
-			s.stored = func(e entry) {
+			s.stored = func(e bucket.Entry) {
 				if rec := read(e).rec; rec != nil && rec.State == StateLeft && (p.r.Holds() || p.r.Deposed().Err() == nil) {
 					t.Error("the key says that it has left before it has")
 				}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/millrace/millrace/leases/bucket"
 )
 
 // Node is a node as its key tells.
@@ -39,7 +41,7 @@ type Node struct {
 //	nothing is shown for two intervals                 nobody is known to be still: it begins at 0 again
 type Sight struct {
 	own    *Right
-	store  store
+	store  bucket.Store
 	cfg    *Config
 	seen   chan struct{} // closed when all keys were seen once
 	anew   chan struct{} // holds a token: make the watch anew
@@ -190,9 +192,9 @@ func (s *Sight) watchOnce(ctx context.Context, patience time.Duration) bool {
 				shown = true
 				s.begin(first)
 			case shown:
-				s.apply(u.entry)
+				s.apply(u.Entry)
 			default:
-				first[nodeOf(u.Key)] = &sighted{found: read(u.entry)}
+				first[nodeOf(u.Key)] = &sighted{found: read(u.Entry)}
 			}
 		case <-ticker.C:
 			if shown && s.isSilent() {
@@ -234,7 +236,7 @@ func (s *Sight) isSilent() bool {
 }
 
 // apply applies a change of a key.
-func (s *Sight) apply(e entry) {
+func (s *Sight) apply(e bucket.Entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	node := nodeOf(e.Key)
