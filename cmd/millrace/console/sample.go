@@ -3,7 +3,6 @@ package console
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"sync"
 	"time"
@@ -17,6 +16,8 @@ const (
 	// does.
 	sampleBusy = 300 * time.Millisecond
 	sampleIdle = 10 * time.Second
+	// costsKept is the number of readings the quickest of which tells what one costs.
+	costsKept = 10
 	// sampleTimeout bounds one reading: what does not answer is named in it.
 	sampleTimeout = 10 * time.Second
 	// lookoutTimeout bounds the questions to all owners and about all streams.
@@ -77,7 +78,7 @@ func newSampler(inspector inspector) *sampler {
 func (s *sampler) run(ctx context.Context) {
 	defer s.inspector.Close()
 	defer s.lookout.Wait()
-	for before := time.Duration(math.MaxInt64); ; {
+	for last := (costs{}); ; {
 		// Taken before the reading: a change that comes meanwhile may be in the sample or not, so
 		// newest takes it for old.
 		began := time.Now()
@@ -93,21 +94,33 @@ func (s *sampler) run(ctx context.Context) {
 			return
 		}
 		s.put(next, seen, began, err)
-		// The quicker of two: one that was slow has most likely waited, for a disk or for the processors, and
-		// after 160 ms of that nothing would be on the screens for three seconds.
-		if !s.rest(ctx, min(took, before)) {
+		if !s.rest(ctx, last.add(took)) {
 			return
 		}
-		before = took
 	}
 }
 
-// rest waits until the next sample is due, after one that took so long; false if ctx ends. A
-// sampler that shares two processors with a store takes no more than a twentieth of one, whoever
-// asks for a sample meanwhile; but it is never slower than while nobody looks.
-func (s *sampler) rest(ctx context.Context, took time.Duration) bool {
-	// Without wake: nobody cuts this time short.
-	least := min(max(sampleBusy, 20*took), sampleIdle)
+// costs is how long the last readings took, the newest last.
+type costs []time.Duration
+
+// add takes in how long a reading took, and returns how long to rest after it at least. A sampler that shares two
+// processors with a store takes no more than a twentieth of one; but it is never slower than while nobody looks.
+//
+// The quickest of the last readings tells what one costs: the others have waited besides, for the processors or for a
+// disk. Beside writes several in a row do so; and if a wait of 160 ms counted twenty times, nothing would be on the
+// screens for three seconds. A cost that has grown is known when costsKept readings have had it. Until then the readings
+// take half of the time at most.
+//
+//	readings took   30  20  25 160 200 450  30      ms
+//	rest after     600 400 400 400 400 450 400
+func (c *costs) add(took time.Duration) (rest time.Duration) {
+	*c = append((*c)[max(0, len(*c)-costsKept+1):], took)
+	return min(max(sampleBusy, 20*slices.Min(*c), took), sampleIdle)
+}
+
+// rest waits until the next sample is due, for so long at least; false if ctx ends.
+func (s *sampler) rest(ctx context.Context, least time.Duration) bool {
+	// Without wake: nobody cuts this time short, whoever asks for a sample meanwhile.
 	if !wait(ctx, least, nil) {
 		return false
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -53,10 +54,10 @@ func TestSampler(t *testing.T) {
 			t.Errorf("a reading after it says %q", got.Failed)
 		}
 		for _, c := range []struct {
-			viewers    int
-			took, rest time.Duration
+			viewers     int
+			least, rest time.Duration
 		}{
-			{0, 0, sampleIdle}, {1, 0, sampleBusy}, {1, 100 * time.Millisecond, 2 * time.Second}, {1, time.Minute, sampleIdle}, {0, time.Minute, sampleIdle},
+			{0, sampleBusy, sampleIdle}, {1, sampleBusy, sampleBusy}, {1, 2 * time.Second, 2 * time.Second}, {1, sampleIdle, sampleIdle}, {0, sampleIdle, sampleIdle},
 		} {
 			select {
 			case <-s.wake: // get asked for one
@@ -64,9 +65,9 @@ func TestSampler(t *testing.T) {
 			}
 			s.viewers = c.viewers
 			began := time.Now()
-			s.rest(t.Context(), c.took)
+			s.rest(t.Context(), c.least)
 			if rest := time.Since(began); rest != c.rest {
-				t.Errorf("after %s, with %d who look, it rests %s, want %s", c.took, c.viewers, rest, c.rest)
+				t.Errorf("for %s at least, with %d who look, it rests %s, want %s", c.least, c.viewers, rest, c.rest)
 			}
 		}
 	})
@@ -77,16 +78,18 @@ func TestSampler(t *testing.T) {
 type slowInspector struct {
 	owners, streams time.Duration
 	logs, pipelines time.Duration
-	slowest         time.Duration // of each tenth reading of pipelines; 0: it is as the others
-	read            atomic.Int64  // how often it has read pipelines
+	// takes returns for how long pipelines are read the nth time, from 1 on; nil: it is the same each time.
+	takes func(n int64) time.Duration
+	read  atomic.Int64 // how often it has read pipelines
 }
 
 func (i *slowInspector) Pipelines(ctx context.Context) (*status.Status, error) {
 	s := &status.Status{Time: time.Now(), Waited: i.logs}
-	if i.read.Add(1)%10 == 0 {
-		return s, passed(ctx, max(i.logs+i.pipelines, i.slowest))
+	n, takes := i.read.Add(1), i.pipelines
+	if i.takes != nil {
+		takes = i.takes(n)
 	}
-	return s, passed(ctx, i.logs+i.pipelines)
+	return s, passed(ctx, i.logs+takes)
 }
 
 func (i *slowInspector) Storage(ctx context.Context) (*status.Storage, error) {
@@ -215,17 +218,53 @@ func TestSampler_PlotsHaveGaps(t *testing.T) {
 	})
 }
 
-// One slow reading among quick ones delays the next by what it took, and by no rest in proportion to that.
-func TestSampler_OneReadingIsSlow(t *testing.T) {
+// Slow readings among quick ones, as beside writes, delay the next ones by what they took, and by no rest in proportion to
+// that, also where several come in a row.
+func TestSampler_ReadingsAreSlow(t *testing.T) {
+	for _, slows := range []int64{1, 2, 5, costsKept - 1} {
+		t.Run(strconv.FormatInt(slows, 10), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const quick, slow = 20 * time.Millisecond, 160 * time.Millisecond
+				i := &slowInspector{takes: func(n int64) time.Duration {
+					if (n-1)%costsKept < costsKept-slows {
+						return quick
+					}
+					return slow
+				}}
+				_, end := begun(t, i)
+				defer end()
+				const times = 10
+				took := (costsKept-time.Duration(slows))*quick + time.Duration(slows)*slow
+				<-time.After(times*(took+costsKept*20*quick) - time.Millisecond)
+				if n := i.read.Load(); n != times*costsKept {
+					t.Errorf("it has begun %d samples, want %d", n, times*costsKept)
+				}
+			})
+		})
+	}
+}
+
+// A reading that costs more than before has half of the time at most, and its twentieth when that is known.
+func TestSampler_ReadingsCostMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const quick, slow = 20 * time.Millisecond, 160 * time.Millisecond
-		i := &slowInspector{pipelines: quick, slowest: slow}
+		const quick, slow = 20 * time.Millisecond, 500 * time.Millisecond
+		const quicks = 100
+		i := &slowInspector{takes: func(n int64) time.Duration {
+			if n <= quicks {
+				return quick
+			}
+			return slow
+		}}
 		_, end := begun(t, i)
 		defer end()
-		const tens = 10
-		<-time.After(tens*(9*21*quick+slow+20*quick) - time.Millisecond)
-		if n := i.read.Load(); n != 10*tens {
-			t.Errorf("it has begun %d samples, want %d", n, 10*tens)
+		// The last quick one is forgotten when costsKept slow ones have ended.
+		<-time.After(quicks*21*quick + (costsKept-1)*(slow+slow) + slow + 20*slow - time.Millisecond)
+		if n := i.read.Load(); n != quicks+costsKept {
+			t.Errorf("it has begun %d samples, want %d", n, quicks+costsKept)
+		}
+		<-time.After(2 * time.Millisecond)
+		if n := i.read.Load(); n != quicks+costsKept+1 {
+			t.Errorf("after its rest it has begun %d samples, want %d", n, quicks+costsKept+1)
 		}
 	})
 }
