@@ -33,7 +33,7 @@ func serve(t *testing.T, server string) *served {
 	address := "127.0.0.1:" + strconv.Itoa(freePort(t))
 	s := &served{dir: filepath.Join(t.TempDir(), "store"), url: "http://" + address}
 	// Nobody takes over from a process that is silent while the test runs.
-	s.child = spawn(t, "store", "--server", server, "--dir", s.dir, "--listen", "off", "--gateway", address, "--gateway-tls", "off", "--set", "leases.ttl=10m", "--set", "leases.renewInterval=1s")
+	s.child = spawn(t, "store", "--server", server, "--dir", s.dir, "--listen", "off", "--gateway", address, "--gateway-tls", "off", "--set", "leases.ttl=10m", "--set", "leases.renewInterval=1s", "--set", "leases.right.trust=1m")
 	return s
 }
 

@@ -34,7 +34,7 @@ func (b *beat) init(m *Manager) {
 	b.rec = memberRecord{
 		Version: recordVersion, Node: m.cfg.Node, Incarnation: m.incarnation, Host: m.cfg.Host,
 		TTL: m.cfg.TTL.Milliseconds(), Locked: m.cfg.NodeLocked, Closed: true,
-		Started: time.Now().UnixMilli(), Level: m.cfg.Level, Answers: m.cfg.Fenced && m.cfg.prober != nil,
+		Started: time.Now().UnixMilli(), Level: m.cfg.Level, Answers: m.cfg.prober != nil,
 	}
 }
 
@@ -118,6 +118,14 @@ func (b *beat) setWarm(warm map[string]uint64) {
 	if !same {
 		b.wake()
 	}
+}
+
+// setRight says on which right the process's leases rest, and has that stored at once.
+func (b *beat) setRight(incarnation string) {
+	b.mu.Lock()
+	b.rec.Right = incarnation
+	b.mu.Unlock()
+	b.wake()
 }
 
 // wake has the record stored at once.

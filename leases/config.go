@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"regexp"
 	"time"
+
+	"github.com/millrace/millrace/leases/right"
 )
 
 // Causes with which [Held.Context] and [Held.Trust] end; read them with
@@ -141,6 +143,15 @@ type Config struct {
 	// NATS has ended. All members of a group have the same. Default false: work may rest on Held.Valid.
 	Fenced bool `yaml:"-"`
 
+	// Deposes says that the members of the group hold read rights (package right) and depose each other: a lease whose
+	// holder is gone is taken a second or two later, and Held.Valid is false when the right of this process does not
+	// hold. Work calls Held.Settle then. Default false: a holder that is gone is waited for until the lease expires.
+	Deposes bool `yaml:"-"`
+
+	// Right tunes the read right of a store of a cluster: for how long it answers without asking anybody, and so for
+	// how long another one waits that takes over from it.
+	Right right.Config `yaml:"right"`
+
 	// Host is shown to operators beside the holder. Informative.
 	Host string `yaml:"-"`
 
@@ -206,6 +217,7 @@ func (c Config) withDefaults() (Config, error) {
 	check(validGroup.MatchString(c.Group), "group %q is not 1 to 64 letters, digits, - or _", c.Group)
 	check(c.Node == "" || validNode.MatchString(c.Node), "node %q is not 1 to 128 letters, digits, - or _", c.Node)
 	check(c.Node != "" || !c.NodeLocked, "nodeLocked needs a node")
+	check(!c.Fenced || !c.Deposes, "a group that is fenced needs no rights")
 	return c, errors.Join(errs...)
 }
 

@@ -51,7 +51,7 @@
 //
 // # What it promises
 //
-// At most one process of a group that is not fenced finds [Held.Valid] true for a resource, as long as the bucket keeps what
+// At most one process of a group that is not fenced, and behind [Held.Settle], finds [Held.Valid] true for a resource, as long as the bucket keeps what
 // it acknowledged and clocks run at rates that differ by less than a seventh. A holder trusts its lease
 // until TTL less a margin of a seventh has passed since it began its last
 // successful renewal; an observer takes it no earlier than TTL after it saw that
@@ -74,7 +74,7 @@
 // must not both make carries the epoch, and its target refuses an older epoch. The lease
 // makes the overlap short; the fence closes it.
 //
-// With the defaults, and where the group is not fenced, others have a dead holder's leases within ten seconds: seven to expire,
+// With the defaults, and where the group neither is fenced nor deposes, others have a dead holder's leases within ten seconds: seven to expire,
 // two readings of the clock, and a second until it shows that the member which should take
 // one does not; half a TTL where that member is warm for it ([Manager.SetWarm]), since it has
 // the work going much sooner. A graceful stop hands over as soon as the work returns. A process that holds
@@ -132,6 +132,31 @@
 // them until its renewal is refused: that does no harm, which is what Fenced says. Trust, and Valid of two holders, may
 // overlap in such a group. Who cannot reach the bucket, or has come back to it or to NATS a moment ago, judges nobody.
 //
+// # Who is deposed
+//
+// Where the members of a group hold rights ([Config.Deposes], package right), a lease whose holder is gone is taken long
+// before it expires, and no answer of the former holder is given beside one of the new. Each process renews one key of its
+// own several times a second, and its right holds for less than half a second from the sending of a renewal:
+//
+//	lease   TTL less a margin    a write may be tried: Lasts         many, each renewed every two seconds
+//	right   428 ms               an answer may be given: Valid       one for all of them
+//
+// A member deposes another, by a write to that one's key, when nobody has a connection under its name, or when its key has
+// stood still for two seconds, in which this member saw all the time. From then on the other's leases count as free:
+//
+//	depose, in the bucket ─▶ take: epoch + 1 ─▶ the work fences off the former holder ─▶ Settle: the right has run out ─▶ serve
+//
+// Who takes such a lease says so in its record until Settle has returned (waits), so whoever comes next waits too, also where
+// that one drains or dies in its wait and the lease seems to be free, or comes back by itself. A lease that was released, or has
+// expired, is not waited for: its holder has ended, or its trust has.
+//
+// Who finds itself deposed has lost all its leases. It makes a right anew and goes on as before, in the same process. While it
+// has none it takes nothing. Who cannot reach the bucket sees nobody stand still, and deposes nobody; what it has can be
+// written, and each write that was acknowledged is a proof that nobody has taken its lease, so it can be read for another
+// moment too (Extend).
+//
+// Members of an earlier release hold no rights. Their leases are waited for, as ever.
+//
 // # When things go wrong
 //
 //   - A reply is lost: the write is sent again with the same expected revision. If that is
@@ -185,6 +210,11 @@
 // stopped all the while tell its own write from a later one that happens to have the same
 // revision. There only the target's own condition tells the writers apart, such as the position
 // in a log behind which each of them appends.
+//
+// Rights narrow it. A holder that was cut off from the bucket for less than its lease lasts, and was deposed and succeeded in
+// the lost part, finds its key and its lease as it wrote them last, renews both, and answers, without what its successor
+// has acknowledged, until it appends or the successor, which finds the bucket gone back, has its own write refused. So the
+// bucket must keep what it acknowledged, as with more than one replica or sync always.
 //
 // All exported functions and methods are safe for concurrent use.
 //

@@ -154,6 +154,11 @@ func (c *fakeClient) Delete(ctx context.Context, key string, last uint64) error 
 	if err := c.travel(ctx, 2*latency); err != nil {
 		return err
 	}
+	if last == 0 { // whatever it is
+		c.fakeServer.mu.Lock()
+		last = c.keys[key].Revision
+		c.fakeServer.mu.Unlock()
+	}
 	_, err := c.store(key, nil, last)
 	return err
 }

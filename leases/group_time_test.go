@@ -24,6 +24,7 @@ type group struct {
 	mu     sync.Mutex
 	held   map[string]map[*Held]*proc // by resource
 	epochs map[string]uint64          // greatest seen of each resource
+	fences map[string]uint64          // the epoch of the last takeover in each resource's log, where rights are held
 	starts int                        // runs of work
 	procs  []*proc
 }
@@ -34,18 +35,20 @@ type proc struct {
 	m      *Manager
 	client *fakeClient
 	cancel context.CancelFunc
+	begin  func() // lets it run
 	done   chan error
 	skew   time.Duration // added to its clock: time spent suspended
 	rate   float64
 	dead   bool
 	work   func(ctx context.Context, h *Held) error
+	settle func(ctx context.Context, h *Held) error // nil: behind a takeover; only where rights are held
 }
 
 func newGroup(t *testing.T) *group {
 	t.Helper()
 	return &group{
 		t: t, server: newFakeServer(), began: time.Now(),
-		held: map[string]map[*Held]*proc{}, epochs: map[string]uint64{},
+		held: map[string]map[*Held]*proc{}, epochs: map[string]uint64{}, fences: map[string]uint64{},
 	}
 }
 
@@ -59,6 +62,14 @@ func testLog(t *testing.T) *slog.Logger {
 
 // start starts a process; adjust may be nil.
 func (g *group) start(node string, resources []string, adjust func(p *proc, cfg *Config)) *proc {
+	g.t.Helper()
+	p := g.open(node, resources, adjust)
+	p.begin()
+	return p
+}
+
+// open announces a process that does not run yet; adjust may be nil.
+func (g *group) open(node string, resources []string, adjust func(p *proc, cfg *Config)) *proc {
 	g.t.Helper()
 	p := &proc{g: g, client: g.server.client(), done: make(chan error, 1), rate: 1}
 	cfg := Config{Group: "g", Node: node, NodeLocked: true, Log: testLog(g.t)}
@@ -79,7 +90,7 @@ func (g *group) start(node string, resources []string, adjust func(p *proc, cfg 
 	g.mu.Lock()
 	g.procs = append(g.procs, p)
 	g.mu.Unlock()
-	go func() { p.done <- p.m.Run(ctx, p.run) }()
+	p.begin = func() { go func() { p.done <- p.m.Run(ctx, p.run) }() }
 	return p
 }
 
@@ -106,6 +117,18 @@ func (p *proc) kill() {
 
 // run is the work of p.
 func (p *proc) run(ctx context.Context, h *Held) error {
+	if p.m.cfg.Deposes {
+		if !p.takeOver(h) {
+			return nil
+		}
+		settle := p.settle
+		if settle == nil {
+			settle = func(ctx context.Context, h *Held) error { return h.Settle(ctx, true) }
+		}
+		if settle(ctx, h) != nil {
+			return nil // its context has ended
+		}
+	}
 	p.g.mu.Lock()
 	p.g.starts++
 	if !p.dead && h.Epoch() <= p.g.epochs[h.Resource()] {

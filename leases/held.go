@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/millrace/millrace/leases/right"
 )
 
 // Held is a lease that this process holds. Its methods are safe for concurrent
@@ -17,8 +19,10 @@ type Held struct {
 	resource string
 	epoch    uint64
 	weight   func(resource string) float64
-	node     string // this process's
-	before   use    // who used the lease before it was taken
+	node     string      // this process's
+	before   use         // who used the lease before it was taken
+	seat     *seat       // on whose right it rests; nil: on its lifetime alone
+	part     *right.Part // nil without a seat
 
 	ctx         context.Context //nolint:containedctx // a Held is a scope
 	cancel      context.CancelCauseFunc
@@ -47,18 +51,22 @@ type Held struct {
 	uses       int  // calls of Use that were not taken back
 	named      bool // the record is known to name this node as who used the lease last, if uses are not 0
 	bound      bool // see Bind
+	settling   settling
 	endingAt   time.Duration
 	checkpoint []byte
 }
 
 // newHeld returns a lease whose record w stored, by a try that was begun at start.
-func newHeld(ctx context.Context, m *Manager, resource string, before use, w writer, start time.Duration) *Held {
+func newHeld(ctx context.Context, m *Manager, s *seat, resource string, before use, w writer, start time.Duration) *Held {
 	h := &Held{
 		cfg: &m.cfg, clock: m.clock, weight: m.weightOf, node: m.cfg.Node, before: before,
 		resource: resource, epoch: w.rec.Epoch, checkpoint: w.rec.Checkpoint,
 		named: before.Node == m.cfg.Node, bound: w.rec.Bound,
 		w: w, renewedAt: start, weighed: start, checkedAt: start, born: time.Now(),
 		writeToken: make(chan struct{}, 1), nudge: make(chan struct{}, 1),
+	}
+	if s != nil {
+		h.seat, h.part = s, s.right.Part()
 	}
 	h.w.onStored = h.extend
 	// Context stands within Trust: it can end alone, so that work is finished and saved under a
@@ -92,7 +100,8 @@ func (h *Held) Checkpoint() []byte {
 func (h *Held) Context() context.Context { return h.ctx }
 
 // Trust ends when the lease must be taken for lost, before another can hold it, unless the
-// group is fenced (Config.Fenced); or when Config.DrainTimeout has passed since Context ended. Work at hand is
+// group is fenced (Config.Fenced), or its members depose each other, where the former holder may not know it yet and what
+// the next one does is kept back by Settle; or when Config.DrainTimeout has passed since Context ended. Work at hand is
 // abandoned then.
 //
 // A process that was stopped, starved or suspended cannot end Trust in time. When it runs
@@ -101,9 +110,13 @@ func (h *Held) Context() context.Context { return h.ctx }
 // Code that must be exact asks Valid.
 func (h *Held) Trust() context.Context { return h.trust }
 
-// Valid reports whether the lease is held at this moment. It reads the clock and
-// costs no I/O. It may become true again while Trust has not ended.
-func (h *Held) Valid() bool { return int64(h.clock()) < h.until.Load() }
+// Valid reports whether the lease is held at this moment, and this process's right holds where it has one. It reads
+// the clock and costs no I/O. It may become true again while Trust has not ended.
+func (h *Held) Valid() bool { return h.Lasts() && (h.part == nil || h.part.Holds()) }
+
+// Lasts reports whether the lease has not run out, whatever the process's right is. It is enough to try what is refused
+// where another has taken the lease.
+func (h *Held) Lasts() bool { return int64(h.clock()) < h.until.Load() }
 
 // Progress says that the holder's work is alive. Work must call it at least once in
 // Config.StallTimeout, also when it has nothing to do.
@@ -180,6 +193,7 @@ func (h *Held) refresh(r *leaseRecord) {
 	r.TTL = h.cfg.TTL.Milliseconds()
 	r.Progress = h.progressed().UnixMilli()
 	h.noteUse(r)
+	r.Waits = h.waits()
 	if h.works.Load() {
 		r.LastError, r.Attempts = "", 0
 	}
@@ -206,10 +220,11 @@ func weightChanged(published, w float64) bool {
 func (h *Held) renewLoop(ctx context.Context) {
 	for {
 		due := h.lastRenewal(ctx) + h.cfg.RenewInterval - h.clock()
-		if !h.waitDue(ctx, spread(max(due, time.Millisecond))) {
+		ok, nudged := h.waitDue(ctx, spread(max(due, time.Millisecond)))
+		if !ok {
 			return
 		}
-		if h.lastRenewal(ctx)+h.cfg.RenewInterval*3/4 > h.clock() {
+		if !nudged && h.lastRenewal(ctx)+h.cfg.RenewInterval*3/4 > h.clock() {
 			continue // a checkpoint was saved meanwhile, which renews too
 		}
 		if err := h.write(ctx, func(*leaseRecord) {}); err != nil && h.trust.Err() != nil {
@@ -222,15 +237,16 @@ func (h *Held) renewLoop(ctx context.Context) {
 }
 
 // waitDue waits for d, or for a nudge to renew at once. It reports false if ctx has ended.
-func (h *Held) waitDue(ctx context.Context, d time.Duration) bool {
+func (h *Held) waitDue(ctx context.Context, d time.Duration) (due, nudged bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 	case <-h.nudge:
+		nudged = true
 	case <-ctx.Done():
 	}
-	return ctx.Err() == nil
+	return ctx.Err() == nil, nudged
 }
 
 // lastRenewal returns when the last renewal began. It waits for a renewal in progress.
@@ -304,9 +320,9 @@ func (h *Held) checkDue() {
 	h.checkedAt = now
 	switch {
 	case over:
-	case !h.Valid() && now < h.excusedUntil: // in doubt
+	case !h.Lasts() && now < h.excusedUntil: // in doubt
 		h.renewNow()
-	case !h.Valid():
+	case !h.Lasts():
 		h.endTrust(ErrLost)
 	case ending:
 		if h.clock()-endingAt >= h.cfg.DrainTimeout {
@@ -343,7 +359,8 @@ func (h *Held) release(ctx context.Context, err error) (attempts int, _ error) {
 		return attempts, nil
 	}
 	_, putErr := h.w.put(ctx, func(r *leaseRecord) {
-		r.Owner, r.Last, r.Host = "", h.w.holder, ""
+		r.Owner, r.Last, r.Host, r.Right = "", h.w.holder, "", ""
+		r.Waits = h.waits()
 		h.noteUse(r)
 		r.Progress = h.progressed().UnixMilli()
 		if err != nil {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/leases/bucket"
+
+	"github.com/millrace/millrace/leases/right"
 )
 
 // eventsMax bounds the events that wait for the loop.
@@ -22,10 +24,11 @@ type loop struct {
 	work Work
 
 	// Used by all goroutines of the run.
-	done    <-chan struct{} // closed when run returns
-	events  chan any
-	rewatch chan struct{} // holds a token: open a new watch
-	tasks   sync.WaitGroup
+	done      <-chan struct{} // closed when run returns
+	endRights func()          // ends the renewal of the right
+	events    chan any
+	rewatch   chan struct{} // holds a token: open a new watch
+	tasks     sync.WaitGroup
 
 	// All that follows belongs to the goroutine of run.
 	view     *view
@@ -49,6 +52,7 @@ type loop struct {
 
 	probing   bool            // questions to neighbors are under way
 	nextProbe time.Duration   // when the next are due
+	deposing  map[string]bool // nodes that this process is about to depose
 	missed    map[string]int  // how often in a row a neighbor was absent, by holder
 	answered  map[string]bool // which neighbors have answered since they were asked first, or were declared gone
 }
@@ -101,7 +105,7 @@ func newLoop(m *Manager, work Work) *loop {
 		events: make(chan any, eventsMax), rewatch: make(chan struct{}, 1),
 		view: newView(m.cfg.Group, m.cfg.Fenced), local: make(map[string]*local),
 		pauses: make(map[string]pausedFor), slow: make(map[string]time.Duration),
-		vacant: make(map[string]vacancy), refused: make(map[string]refusal),
+		vacant: make(map[string]vacancy), refused: make(map[string]refusal), deposing: make(map[string]bool),
 	}
 }
 
@@ -122,6 +126,12 @@ func (l *loop) run(ctx context.Context) error {
 			l.send(superseded{err})
 		}
 	})
+	rightsCtx, endRights := context.WithCancel(runCtx)
+	defer endRights()
+	l.endRights = endRights
+	if l.rights != nil {
+		l.tasks.Go(func() { l.runRights(rightsCtx) })
+	}
 	l.log.Info("lease manager running", "ttl", l.cfg.TTL)
 
 	l.reachableSince = l.clock()
@@ -136,6 +146,7 @@ func (l *loop) run(ctx context.Context) error {
 		if err := l.beat.leave(leaveCtx); err != nil {
 			l.log.Debug("member not removed", "error", err)
 		}
+		l.closeRights(leaveCtx)
 		left()
 	}
 	l.stopAnswering()
@@ -155,6 +166,7 @@ func (l *loop) handleEvents(ctx, runCtx context.Context) error {
 			return nil
 		case event := <-l.events:
 			if gone, ok := event.(superseded); ok {
+				l.endRights() // the key is the later process's
 				l.abandonAll()
 				return gone.err
 			}
@@ -251,6 +263,12 @@ func (l *loop) handle(runCtx context.Context, event any) {
 		l.workEnded(runCtx, e)
 	case probed:
 		l.probed(runCtx, e)
+	case deposed:
+		l.deposed(e)
+	case keysChanged:
+		l.keysChanged()
+	case deposeEnded:
+		delete(l.deposing, e.node)
 	default:
 		panic(fmt.Sprintf("leases: event %T", event))
 	}
@@ -357,6 +375,7 @@ func (l *loop) doDue(runCtx context.Context) {
 	}
 	l.publish()
 	l.probeDue(runCtx, now)
+	l.deposeDue(runCtx, now)
 	l.watchdog(now)
 	l.checkBeatRevision(now)
 }
@@ -376,7 +395,7 @@ func (l *loop) checkHeld() {
 
 // publish tells the group which leases this process takes and which it declines.
 func (l *loop) publish() {
-	l.beat.set(l.draining || !l.view.ready, l.digest, l.declined())
+	l.beat.set(l.draining || !l.view.ready || l.isUnseated(), l.digest, l.declined())
 }
 
 // declined returns the resources that this process does not take for now: the work under them
@@ -421,6 +440,10 @@ func (l *loop) removeDeadMember(runCtx context.Context, now time.Duration) {
 			defer cancel()
 			if err := l.store.Delete(ctx, memberKey(l.cfg.Group, node), m.revision); err != nil {
 				l.log.Debug("dead member not removed", "member", m.rec.holder(), "error", err)
+				return
+			}
+			if m.rec.Right != "" {
+				_ = right.Forget(ctx, l.store, l.cfg.Group, node) // one that stays does no harm
 			}
 		})
 		return

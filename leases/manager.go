@@ -27,7 +27,8 @@ type Manager struct {
 	incarnation string
 	writes      atomic.Uint64
 	beat        beat
-	endAnswer   func() // ends what is answered for this process; nil if nothing is
+	rights      *rights // nil: its leases rest on their lifetime alone
+	endAnswer   func()  // ends what is answered for this process; nil if nothing is
 	started     atomic.Bool
 	group       atomic.Pointer[Group]
 
@@ -56,7 +57,7 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Manager, er
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Fenced {
+	if cfg.Fenced || cfg.Deposes {
 		cfg.prober = newNATSProber(js.Conn(), cfg.Group)
 	}
 	return open(ctx, store, boottime.Clock(), cfg)
@@ -79,8 +80,16 @@ func open(ctx context.Context, store store, now clock, cfg Config) (*Manager, er
 	m.log = cfg.Log.With("group", cfg.Group, "holder", m.Holder())
 	m.cfg.Log = m.log
 	m.beat.init(m)
+	// The leases of an earlier process of this node rest on a right that is over when this returns.
+	if cfg.Deposes {
+		var err error
+		if m.rights, err = openRights(ctx, m); err != nil {
+			return nil, err
+		}
+		m.beat.rec.Right = m.rights.now().right.Incarnation()
+	}
 	// Before the group knows of this process: a member that answers nobody counts as gone.
-	if cfg.Fenced && cfg.prober != nil {
+	if cfg.prober != nil {
 		end, err := cfg.prober.answer(m.Holder())
 		if err != nil {
 			return nil, err

@@ -11,11 +11,15 @@ import (
 // node starts again as if it were new.
 func TestRecordsOfLockedNodesGoAfterADay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGroup(t)
+		g, all := newGroup(t), newConnections()
 		defer g.stop()
 		resources := resourceNames(4)
 		known := func() bool {
 			e, ok := g.server.state().keys[memberKey("g", "a")]
+			return ok && !e.Deleted
+		}
+		right := func() bool {
+			e, ok := g.server.state().keys["node.g.a"]
 			return ok && !e.Deleted
 		}
 		end := func(p *proc) {
@@ -25,23 +29,23 @@ func TestRecordsOfLockedNodesGoAfterADay(t *testing.T) {
 			}
 			p.done <- nil // for stop
 		}
-		a := g.start("a", resources, nil)
+		a := g.start("a", resources, all.deposing)
 		g.until("hold", time.Second, resources, g.whole(resources))
 		end(a)
 		time.Sleep(23 * time.Hour)
-		b := g.start("b", resources, nil)
+		b := g.start("b", resources, all.deposing)
 		g.pass(3*time.Minute, resources)
-		if !known() {
+		if !known() || !right() {
 			t.Error("the record was removed within a day")
 		}
 		end(b)
 		time.Sleep(time.Hour)
-		b = g.start("b", resources, nil)
-		g.until("remove the record", 12*DefaultTTL, resources, func() bool { return !known() })
-		again := g.start("a", resources, nil)
+		b = g.start("b", resources, all.deposing)
+		g.until("remove the record", 12*DefaultTTL, resources, func() bool { return !known() && !right() })
+		again := g.start("a", resources, all.deposing)
 		g.until("share", 10*time.Second, resources, g.even(resources, again, b))
 		g.pass(3*time.Minute, resources)
-		if !known() {
+		if !known() || !right() {
 			t.Error("the record of a process that lives was removed")
 		}
 	})

@@ -23,7 +23,7 @@ var meters = newInstruments(meter.Of("github.com/millrace/millrace/leases"))
 
 func newInstruments(m meter.Meter) *instruments {
 	return &instruments{
-		handovers: m.Counter("millrace.lease.handovers", "{lease}", "Leases taken by this process, by how: free, expired, of a holder that is gone, or reclaimed from an earlier incarnation."),
+		handovers: m.Counter("millrace.lease.handovers", "{lease}", "Leases taken by this process, by how: free, expired, of a holder that is gone or was deposed, or reclaimed from an earlier incarnation."),
 		ended:     m.Counter("millrace.lease.ended", "{lease}", "Leases that ended in this process, by cause."),
 		held:      m.UpDownCounter("millrace.lease.held", "{lease}", "Leases held by this process."),
 		renewals:  m.Durations("millrace.lease.renewal.duration", "Duration of a renewal or checkpoint, tries included, by outcome."),

@@ -47,9 +47,9 @@ const (
 type probed struct{ found map[string]presence }
 
 // probeDue asks the neighbors whether they are there, every second tick, and every tick while one
-// was absent. Only groups whose work is fenced do; see Config.Fenced.
+// was absent. Only groups whose work is fenced, or whose members depose each other, do.
 func (l *loop) probeDue(runCtx context.Context, now time.Duration) {
-	if !l.cfg.Fenced || l.cfg.prober == nil {
+	if l.cfg.prober == nil {
 		return
 	}
 	// Others may have found it gone meanwhile, and the watch shows only later what it has missed.
@@ -112,7 +112,7 @@ func (l *loop) probed(runCtx context.Context, e probed) {
 		}
 		missed[holder] = l.missed[holder] + 1
 		l.nextProbe = 0
-		if missed[holder] >= absentMax {
+		if l.cfg.Fenced && missed[holder] >= absentMax {
 			delete(missed, holder) // one that could not be declared is counted anew
 			l.declareGone(runCtx, holder)
 		}

@@ -45,6 +45,8 @@ type leaseRecord struct {
 	Attempts   int     `json:"attempts,omitempty"`
 	Used       *use    `json:"used,omitempty"`       // nil: as an earlier release wrote it
 	Bound      bool    `json:"bound,omitempty"`      // see Held.Bind
+	Right      string  `json:"right,omitempty"`      // incarnation of the owner's read right
+	Waits      bool    `json:"waits,omitempty"`      // the owner may have to wait before it serves, see Held.Settle
 	Acquired   int64   `json:"acquiredMs,omitempty"` // unix ms, informative
 	Progress   int64   `json:"progressMs,omitempty"` // unix ms, informative
 }
@@ -69,6 +71,7 @@ type memberRecord struct {
 	// Answers says that the process answers who asks whether it is there, Gone which holder found that nobody does.
 	Answers bool   `json:"answers,omitempty"`
 	Gone    string `json:"gone,omitempty"`
+	Right   string `json:"right,omitempty"` // incarnation of its read right
 }
 
 func (r *memberRecord) holder() string { return r.Node + "/" + r.Incarnation }

@@ -114,7 +114,7 @@ func (l *loop) assessWanted(live map[string]*memberRecord, now time.Duration) []
 // closed too.
 func (l *loop) members(live map[string]*memberRecord, strangers bool, now time.Duration) []Member {
 	members := make([]Member, 0, len(live)+1)
-	self := Member{Holder: l.Holder(), Declines: l.declined()}
+	self := Member{Holder: l.Holder(), Declines: l.declined(), Closed: l.isUnseated()}
 	// As the others see it, so that all come to one plan.
 	if rec := live[l.cfg.Node]; rec != nil {
 		self.Warm = rec.Warm
@@ -171,8 +171,8 @@ func (l *loop) patience(live map[string]*memberRecord, holder, resource string) 
 // startTaking begins to take a lease, unless this process is taking, holding or releasing it,
 // pauses it, takes nothing for now, or is taking TakeMax others. The event takeEnded tells the outcome.
 func (l *loop) startTaking(runCtx context.Context, resource, how string) {
-	now := l.clock()
-	if l.quiet(now) || l.local[resource] != nil || l.pauses[resource].until > now || l.taking() >= l.cfg.TakeMax {
+	now, s := l.clock(), l.rights.now()
+	if l.quiet(now) || l.rights != nil && s == nil || l.local[resource] != nil || l.pauses[resource].until > now || l.taking() >= l.cfg.TakeMax {
 		return
 	}
 	w := writer{
@@ -186,6 +186,8 @@ func (l *loop) startTaking(runCtx context.Context, resource, how string) {
 		w.rec, w.revision = *seen.rec, seen.revision
 		switch {
 		case how != "free" || seen.rec.Owner == "":
+		case l.view.isFallen(NodeOf(seen.rec.Owner), seen.rec.Right):
+			how = "deposed"
 		case now-seen.since < seen.rec.ttl():
 			how = "gone"
 		default:
@@ -202,6 +204,7 @@ func (l *loop) startTaking(runCtx context.Context, resource, how string) {
 	weight := roundWeight(l.weightOf(resource))
 	acquired := time.Now().UnixMilli()
 	seenRevision := w.revision // w goes on from it
+	waits := settling{due: w.rec.Waits || how == "deposed", lifetime: w.rec.ttl()}
 	l.local[resource] = new(local)
 	l.setMine(resource, true)
 	l.tasks.Go(func() {
@@ -213,13 +216,15 @@ func (l *loop) startTaking(runCtx context.Context, resource, how string) {
 			// As it was, until the work says that it uses the lease: it may die before, or the reply to this
 			// write may be lost and the lease taken once more.
 			r.Used = &before
+			r.Right, r.Waits = s.incarnation(), waits.due
 			if r.Weight == 0 {
 				r.Weight = weight
 			}
 		})
 		ended := takeEnded{resource: resource, how: how, revision: seenRevision, err: err}
 		if err == nil {
-			ended.held = newHeld(runCtx, l.Manager, resource, before, w, start)
+			ended.held = newHeld(runCtx, l.Manager, s, resource, before, w, start)
+			ended.held.settling = waits
 		}
 		l.send(ended)
 	})
@@ -256,6 +261,8 @@ func (l *loop) takeEnded(runCtx context.Context, e takeEnded) {
 	l.log.Info("lease taken", "resource", e.resource, "epoch", e.held.epoch, "how", e.how, "from", e.held.w.rec.Last)
 	_, wanted := slices.BinarySearch(l.wanted(), e.resource)
 	switch {
+	case e.held.deposed(): // since it was begun
+		e.held.endTrust(ErrLost)
 	case l.draining:
 		e.held.endWork(ErrDraining)
 	case !wanted:

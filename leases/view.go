@@ -17,6 +17,7 @@ type view struct {
 	leases  map[string]*seenLease  // by resource
 	members map[string]*seenMember // by node
 	epochs  map[string]uint64      // greatest epoch seen of each resource, deleted ones included
+	fallen  map[string]string      // by node, the incarnation of a right that was deposed
 	last    uint64                 // greatest revision delivered
 	ready   bool                   // a snapshot was delivered
 }
@@ -112,7 +113,7 @@ func (v *view) applyMember(node string, e bucket.Entry, now time.Duration) (bool
 	// A plain beat changes nothing. A beat of a member that counted as dead does.
 	return old == nil || old.rec == nil || now-old.since >= old.rec.ttl() ||
 		old.rec.Incarnation != rec.Incarnation || old.rec.Gone != rec.Gone || old.rec.Closed != rec.Closed || old.rec.Left != rec.Left ||
-		old.rec.Resources != rec.Resources || !slices.Equal(old.rec.Declines, rec.Declines) ||
+		old.rec.Right != rec.Right || old.rec.Resources != rec.Resources || !slices.Equal(old.rec.Declines, rec.Declines) ||
 		!maps.EqualFunc(old.rec.Warm, rec.Warm, func(uint64, uint64) bool { return true }), nil
 }
 
@@ -190,7 +191,7 @@ func (v *view) lifetime(least time.Duration) time.Duration {
 func (v *view) live(now time.Duration) map[string]*memberRecord {
 	live := make(map[string]*memberRecord)
 	for node, m := range v.members {
-		if m.rec != nil && !m.rec.Left && !m.isGone(now) && now-m.since < m.rec.ttl() {
+		if m.rec != nil && !m.rec.Left && !m.isGone(now) && !v.isFallen(node, m.rec.Right) && now-m.since < m.rec.ttl() {
 			live[node] = m.rec
 		}
 	}
@@ -219,8 +220,13 @@ func (m *seenMember) isGone(now time.Duration) bool { return m.saysGone() && now
 
 func (m *seenMember) saysGone() bool { return m.rec != nil && m.rec.Gone != "" }
 
+// isFallen reports whether a right was deposed.
+func (v *view) isFallen(node, incarnation string) bool {
+	return incarnation != "" && v.fallen[node] == incarnation
+}
+
 // free reports whether a lease can be taken by anybody: it was released, it has
-// expired, it was never seen, or its holder is gone and the work is fenced.
+// expired, it was never seen, its holder was deposed, or is gone and the work is fenced.
 func (v *view) free(resource string, now time.Duration) bool {
 	lease := v.leases[resource]
 	switch {
@@ -229,7 +235,8 @@ func (v *view) free(resource string, now time.Duration) bool {
 	case lease.rec == nil:
 		return false // nobody can know whether it is held
 	default:
-		return lease.rec.Owner == "" || now-lease.since >= lease.rec.ttl() || v.fenced && v.gone(lease.rec.Owner, now)
+		return lease.rec.Owner == "" || now-lease.since >= lease.rec.ttl() ||
+			v.isFallen(NodeOf(lease.rec.Owner), lease.rec.Right) || v.fenced && v.gone(lease.rec.Owner, now)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing/synctest"
@@ -144,6 +145,8 @@ type host struct {
 	conns []*conn
 	dead  bool
 	until time.Time // nothing leaves it or reaches it before
+	// Nothing reaches the leases' bucket before, nor comes from there.
+	stranded time.Time
 }
 
 func (s *server) host(name string) *host { return &host{n: s.n, server: s, name: name} }
@@ -178,6 +181,22 @@ func (h *host) silence(d time.Duration) {
 	defer h.n.mu.Unlock()
 	h.n.trace.add(h.name, "silent for "+d.String())
 	h.until = time.Now().Add(d)
+}
+
+// strand loses what is between the host and the leases' bucket for a while, as where the bucket's leader is cut off
+// from the server to which the host is connected.
+func (h *host) strand(d time.Duration) {
+	h.n.mu.Lock()
+	defer h.n.mu.Unlock()
+	h.n.trace.add(h.name, "stranded for "+d.String())
+	h.stranded = time.Now().Add(d)
+}
+
+// strands reports whether a message of this subject, or with this reply, is lost.
+func (h *host) strands(subjects ...string) bool {
+	return time.Now().Before(h.stranded) && slices.ContainsFunc(subjects, func(s string) bool {
+		return strings.HasPrefix(s, "$KV.millrace_leases.") || strings.HasPrefix(s, "$JS.") && strings.Contains(s, "KV_millrace_leases")
+	})
 }
 
 // InProcessConn implements nats.InProcessConnProvider.
@@ -313,6 +332,8 @@ func (c *conn) sendLocked(o *operation) {
 	lose, late, by := c.draw(c.rng)
 	faulty := o.verb == "PUB" && faultable(o.subject)
 	switch {
+	case o.verb == "PUB" && c.host.strands(o.subject):
+		return
 	case faulty && lose:
 		c.n.trace.add(c.name, "lost: "+o.String())
 		return
@@ -339,6 +360,9 @@ func (c *conn) sendLocked(o *operation) {
 
 // deliverLocked sends bytes to the client: a message of a subject, or "".
 func (c *conn) deliverLocked(subject string, data []byte, faulty bool) {
+	if c.host.strands(subject) {
+		return
+	}
 	at := time.Now().Add(delay(c.back))
 	if c.host.until.After(at) {
 		at = c.host.until.Add(delay(c.back))

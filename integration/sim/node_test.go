@@ -96,7 +96,11 @@ func (w *world) tryServe(ctx context.Context, name string, p *process, js jetstr
 	if err != nil {
 		return err
 	}
-	manager, err := leases.Open(begin, js, leases.Config{Group: "store", Node: name, NodeLocked: true, TTL: leaseTTL, Log: w.log(name)})
+	cfg := leases.Config{Group: "store", Node: name, NodeLocked: true, TTL: leaseTTL, Log: w.log(name)}
+	if w.plan.Rights {
+		cfg.Deposes, cfg.TTL = true, leases.DefaultTTL
+	}
+	manager, err := leases.Open(begin, js, cfg)
 	if err != nil {
 		return err
 	}

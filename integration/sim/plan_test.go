@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -33,6 +34,8 @@ type plan struct {
 	// From AwayAt on no process works on pipelines, for AwayFor, so that they read behind while
 	// stores go on to trim.
 	AwayAt, AwayFor time.Duration
+	// Rights says that stores depose each other, and that leases last as long as they do by default.
+	Rights bool
 	// Mutation makes something wrong on purpose.
 	Mutation mutation
 }
@@ -60,6 +63,7 @@ const (
 	stops    faultKind = "stop"    // as SIGTERM does
 	silences faultKind = "silence" // nothing leaves or reaches the node
 	cuts     faultKind = "cut"     // connections break
+	strands  faultKind = "strand"  // the leases' bucket is out of the node's reach, and nothing else
 )
 
 // planOf draws a plan.
@@ -81,18 +85,31 @@ func planOf(seed uint64) plan {
 		p.Cuts = append(p.Cuts, cut{at, rng.IntN(p.Clients)})
 	}
 	p.Compress = rand.New(rand.NewPCG(seed, 4)).IntN(2) == 0
+	rng = rand.New(rand.NewPCG(seed, 5))
+	if p.Rights = rng.IntN(2) == 0; p.Rights {
+		for at := upTo(rng, 6*time.Second); at < 25*time.Second; at += upTo(rng, 8*time.Second) {
+			f := fault{At: at, Kind: strands, Node: rng.IntN(p.Nodes), For: upTo(rng, 6*time.Second)}
+			p.Faults = append(p.Faults, f)
+		}
+		slices.SortStableFunc(p.Faults, func(a, b fault) int { return cmp.Compare(a.At, b.At) })
+	}
 	return p
 }
 
 // silencesOf draws a plan in which nodes fall silent for less than their leases last, and clients
-// read more than they write: nobody may take a lease then, because who had it goes on to answer.
+// read more than they write: nobody may take a lease then, because who had it goes on to answer. Where stores hold
+// rights a node loses its right meanwhile, and perhaps what it has, while clients reach it all the time.
 func silencesOf(seed uint64) plan {
 	p := planOf(seed)
 	rng := rand.New(rand.NewPCG(seed, 3))
 	p.Ops, p.Items, p.Pause, p.Reads = 150, 2, 150*time.Millisecond, 60
 	p.Faults = nil
 	for at := upTo(rng, 3*time.Second); at < 15*time.Second; at += time.Second + upTo(rng, 2*time.Second) {
-		p.Faults = append(p.Faults, fault{At: at, Kind: silences, Node: rng.IntN(p.Nodes), For: leaseTTL/4 + upTo(rng, leaseTTL/2)})
+		f := fault{At: at, Kind: silences, Node: rng.IntN(p.Nodes), For: leaseTTL/4 + upTo(rng, leaseTTL/2)}
+		if p.Rights {
+			f.Kind, f.For = strands, upTo(rng, 2*leaseTTL)
+		}
+		p.Faults = append(p.Faults, f)
 	}
 	return p
 }
@@ -118,6 +135,9 @@ func (p *plan) String() string {
 		b.WriteString("  commits are compressed\n")
 	}
 	fmt.Fprintf(&b, "  of 1000 messages %d are lost, %d late by up to %s\n", p.Message.Lose, p.Message.Late, p.Message.LateMax)
+	if p.Rights {
+		b.WriteString("  stores depose each other\n")
+	}
 	if p.Pipelines > 0 {
 		fmt.Fprintf(&b, "  pipelines over %d partitions, declared after %s\n", p.Partitions, p.Pipelines)
 		fmt.Fprintf(&b, "  at %s: nobody works on them, for %s\n", p.AwayAt, p.AwayFor)
@@ -149,6 +169,9 @@ func (p *plan) smaller() []plan {
 	}
 	if p.Compress {
 		add(func(q *plan) { q.Compress = false })
+	}
+	if p.Rights {
+		add(func(q *plan) { q.Rights = false })
 	}
 	if n := len(p.Faults); n > 1 {
 		add(func(q *plan) { q.Faults = nil })

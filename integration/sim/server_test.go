@@ -137,6 +137,9 @@ func (s *server) send(subject, reply string, header, data []byte, faulty bool) (
 
 func (u *subscription) deliver(subject, reply string, header, data []byte, faulty bool) {
 	u.got++
+	if u.c.host.strands(reply) {
+		return // of a watch
+	}
 	u.c.deliverLocked(subject, encode(subject, u.sid, reply, header, data), faulty)
 	if u.most > 0 && u.got >= u.most {
 		delete(u.c.subs, u.sid)

@@ -189,6 +189,9 @@ func (w *world) fate() {
 		case cuts:
 			n.run.host.cut()
 			continue
+		case strands:
+			n.run.host.strand(f.For)
+			continue
 		case stops:
 			n.stop()
 		case kills, loses:

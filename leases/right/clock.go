@@ -34,6 +34,22 @@ func (p *retryPause) wait(ctx context.Context) {
 	sleep(ctx, spread(p.next))
 }
 
+// patience is how long the outcome of one try is waited for by who cannot go on without one. It doubles: the server that
+// had the try may be lost, so at first another one follows soon; or replies take longer than that.
+type patience struct{ next, most time.Duration }
+
+const patienceOfTry = 2 * time.Second
+
+func (c *Config) patience() patience {
+	return patience{next: c.tryMax(), most: max(patienceOfTry, c.tryMax())}
+}
+
+func (p *patience) take() time.Duration {
+	d := p.next
+	p.next = min(2*d, p.most)
+	return d
+}
+
 // spread returns between nine tenths of d and d, so that what began at the same moment drifts apart.
 func spread(d time.Duration) time.Duration {
 	if d < 10 {

@@ -21,16 +21,12 @@ const (
 
 	// RenewInterval is the default of [Config.RenewInterval].
 	RenewInterval = 150 * time.Millisecond
-
-	// DefaultBucket is the default of [Config.Bucket].
-	DefaultBucket = "millrace_nodes"
 )
 
 // Limits.
 const (
-	trustMin    = 20 * time.Millisecond
-	trustMax    = 10 * time.Minute
-	replicasMax = 5
+	trustMin = 20 * time.Millisecond
+	trustMax = 10 * time.Minute
 
 	// whyBytesMax bounds the reason that a deposing gives; the rest is cut.
 	whyBytesMax = 512
@@ -38,15 +34,8 @@ const (
 
 // Config tunes a [Right], and the [Sight] beside it. Zero fields take their defaults.
 type Config struct {
-	// Bucket is the JetStream key-value bucket of all nodes' keys. Default "millrace_nodes".
-	Bucket string `yaml:"bucket"`
-
-	// Replicas is the number of copies of a bucket that Open creates; an existing bucket is left as it is. It is
-	// that of the leases' bucket. Default 1, at most 5.
-	Replicas int `yaml:"replicas"`
-
 	// Trust is how long the right holds, counted from the sending of the try that was stored. The key states it,
-	// so nodes of one group may differ, and others wait for the longest ([Sight.Wait]). Default 428ms, or a
+	// so nodes of one group may differ, and others wait for the longest of all. Default 428ms, or a
 	// seventh less than Wait where that is set; whole milliseconds, 20ms to 10m. A cluster whose writes take
 	// longer than a third of it needs a longer one.
 	Trust time.Duration `yaml:"trust"`
@@ -94,8 +83,6 @@ var (
 
 // withDefaults returns c with its defaults, and an error that names all wrong fields.
 func (c Config) withDefaults() (Config, error) {
-	setDefault(&c.Bucket, DefaultBucket)
-	setDefault(&c.Replicas, 1)
 	// Trust before what follows from it.
 	switch {
 	case c.Trust == 0 && c.Wait == 0:
@@ -115,7 +102,6 @@ func (c Config) withDefaults() (Config, error) {
 			errs = append(errs, fmt.Errorf("right: "+format, args...))
 		}
 	}
-	check(c.Replicas >= 1 && c.Replicas <= replicasMax, "replicas %d is not between 1 and %d", c.Replicas, replicasMax)
 	check(c.Trust >= trustMin && c.Trust <= trustMax, "trust %v is not between %v and %v", c.Trust, trustMin, trustMax)
 	// The key states it in milliseconds, and a part of one would not be waited for.
 	check(c.Trust%time.Millisecond == 0, "trust %v is not in whole milliseconds", c.Trust)

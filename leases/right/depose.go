@@ -79,13 +79,15 @@ type deposer struct {
 	cfg               *Config
 	node, incarnation string
 	say               deposed
+	tryMax            time.Duration // of the try under way
 }
 
 // run returns the key of the deposed incarnation. guess is what the key may be; nil: it is read.
 func (d *deposer) run(ctx context.Context, guess *found) (*found, error) {
-	pause := d.cfg.retry()
+	pause, patience := d.cfg.retry(), d.cfg.patience()
 	d.say.At = time.Now().UnixMilli()
 	for {
+		d.tryMax = patience.take()
 		f, err := d.once(ctx, guess)
 		guess = nil
 		if err == nil {
@@ -105,7 +107,7 @@ func (d *deposer) once(ctx context.Context, f *found) (*found, error) {
 	key := keyOf(d.cfg.Group, d.node)
 	if f == nil {
 		var err error
-		if f, err = lookFor(ctx, d.store, d.cfg, key); err != nil {
+		if f, err = lookFor(ctx, d.store, key, d.tryMax); err != nil {
 			return nil, err
 		}
 	}
@@ -138,14 +140,14 @@ func (d *deposer) once(ctx context.Context, f *found) (*found, error) {
 }
 
 func (d *deposer) put(ctx context.Context, key string, value []byte, last uint64) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, d.cfg.tryMax())
+	ctx, cancel := context.WithTimeout(ctx, d.tryMax)
 	defer cancel()
 	return d.store.Put(ctx, key, value, last)
 }
 
 // lookFor is look in the time of one try.
-func lookFor(ctx context.Context, s bucket.Store, cfg *Config, key string) (*found, error) {
-	ctx, cancel := context.WithTimeout(ctx, cfg.tryMax())
+func lookFor(ctx context.Context, s bucket.Store, key string, tryMax time.Duration) (*found, error) {
+	ctx, cancel := context.WithTimeout(ctx, tryMax)
 	defer cancel()
 	return look(ctx, s, key)
 }

@@ -188,7 +188,7 @@ func TestAMissingKeyIsDeposed(t *testing.T) {
 		a.client.set(func(f *faults) { f.delay = 200 * time.Millisecond })
 		opened := make(chan error, 1)
 		go func() {
-			r, err := open(t.Context(), a.client, a.cfg)
+			r, err := Open(t.Context(), a.client, a.cfg)
 			a.r = r
 			opened <- err
 		}()

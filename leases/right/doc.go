@@ -93,10 +93,10 @@
 // ground of several. It keeps nobody from writing. It has nothing to say about a process that has no rival, such as one with a
 // NATS server of its own: the lock of its directory is its right.
 //
-// A key is deleted only by hand. Times in it are for people.
+// A key is deleted when its node has been away for a day, or by hand. Times in it are for people.
 //
-// Keys hold what a deposing decided, so the bucket lies in files, with as many replicas as the leases, and must be synced as
-// they are: a deposing that a power failure takes back would be none.
+// Keys lie in the bucket of the leases that rest on them. So a bucket that goes back to an earlier state, as one that is not
+// synced may after a power failure, does not lose a deposing and keep the lease that was taken because of it.
 //
 // The argument, with the executions that each rule forbids, is docs/model/Takeover.tla.
 //

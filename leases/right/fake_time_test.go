@@ -395,7 +395,7 @@ func prepare(t *testing.T, s *fakeServer, node string, adjust func(p *proc)) *pr
 // open opens the right, and leaves it to run out.
 func (p *proc) open() *proc {
 	p.t.Helper()
-	r, err := open(p.t.Context(), p.client, p.cfg)
+	r, err := Open(p.t.Context(), p.client, p.cfg)
 	if err != nil {
 		p.t.Fatal(err)
 	}

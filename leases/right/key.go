@@ -43,10 +43,11 @@ type ownKey struct {
 	store    bucket.Store
 	cfg      *Config
 	name     string
-	rec      record // as last known to be stored, or to be stored first
-	revision uint64 // that the next try is conditional on; 0: the key does not exist
-	writes   uint64 // tries so far
-	sent     []try  // those whose outcome is unknown, and which would extend the right
+	rec      record        // as last known to be stored, or to be stored first
+	revision uint64        // that the next try is conditional on; 0: the key does not exist
+	writes   uint64        // tries so far
+	tryMax   time.Duration // bounds the next try
+	sent     []try         // those whose outcome is unknown, and which would extend the right
 
 	onSent   func(t try)
 	onStored func(t try) // t is known to be stored
@@ -83,7 +84,7 @@ func (k *ownKey) send(ctx context.Context, state State) error {
 	t := try{write: next.Write, start: k.cfg.Now()}
 	k.sent = append(slices.DeleteFunc(k.sent, func(old try) bool { return t.start-old.start >= k.cfg.Trust }), t)
 	k.onSent(t)
-	ctx, cancel := context.WithTimeout(ctx, k.cfg.tryMax())
+	ctx, cancel := context.WithTimeout(ctx, k.tryMax)
 	defer cancel()
 	revision, err := k.store.Put(ctx, k.name, value, k.revision)
 	if err == nil {
@@ -100,7 +101,7 @@ func (k *ownKey) stored(rec record, revision uint64, t try) {
 
 // readBack reads the key after a refusal.
 func (k *ownKey) readBack(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, k.cfg.tryMax())
+	ctx, cancel := context.WithTimeout(ctx, k.tryMax)
 	defer cancel()
 	f, err := look(ctx, k.store, k.name)
 	switch {

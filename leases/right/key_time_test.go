@@ -84,7 +84,7 @@ func TestAKeyThatCannotBeRead(t *testing.T) {
 				t.Fatal(err)
 			}
 			mustEnd(t, p.r, "", key)
-			_, err := open(t.Context(), p.client, p.cfg)
+			_, err := Open(t.Context(), p.client, p.cfg)
 			later, isLater := errors.AsType[*VersionError](err)
 			if err == nil || isLater != (version > 0) || isLater && later.Version != version {
 				t.Errorf("Open: %v", err)

@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/feed/natsd/natstest"
 	"github.com/millrace/millrace/feed/natsd/ports"
 	"github.com/millrace/millrace/integration/poll"
+	"github.com/millrace/millrace/leases/bucket"
 	"github.com/millrace/millrace/leases/right"
 )
 
@@ -25,6 +26,18 @@ func connect(tb testing.TB, s *natstest.Server) jetstream.JetStream {
 		tb.Fatal(err)
 	}
 	return js
+}
+
+const nodesBucket = "nodes"
+
+// nodes opens the bucket of the nodes' keys.
+func nodes(tb testing.TB, js jetstream.JetStream) bucket.Store {
+	tb.Helper()
+	b, err := bucket.Open(tb.Context(), js, nodesBucket, "", 1)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return b
 }
 
 // lasting is a configuration with which nothing runs out in a test.
@@ -46,7 +59,7 @@ type process struct {
 // start opens and runs a node. It ends with the test.
 func start(tb testing.TB, js jetstream.JetStream, cfg right.Config) *process {
 	tb.Helper()
-	r, err := right.Open(tb.Context(), js, cfg)
+	r, err := right.Open(tb.Context(), nodes(tb, js), cfg)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -139,11 +152,11 @@ func TestClosedNodeHasLeft(t *testing.T) {
 func TestBucket(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
-	r, err := right.Open(t.Context(), s.JS, lasting("a"))
+	r, err := right.Open(t.Context(), nodes(t, s.JS), lasting("a"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	kv, err := s.JS.KeyValue(t.Context(), right.DefaultBucket)
+	kv, err := s.JS.KeyValue(t.Context(), nodesBucket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +175,7 @@ func TestBucket(t *testing.T) {
 	if err := kv.Delete(t.Context(), "node.store.a"); err != nil {
 		t.Fatal(err)
 	}
-	again, err := right.Open(t.Context(), s.JS, lasting("a"))
+	again, err := right.Open(t.Context(), nodes(t, s.JS), lasting("a"))
 	if err != nil || !again.Holds() {
 		t.Fatalf("Open: %v", err)
 	}
@@ -170,7 +183,7 @@ func TestBucket(t *testing.T) {
 	if _, err := kv.Put(t.Context(), "node.store.b", []byte(`{"v":2}`)); err != nil {
 		t.Fatal(err)
 	}
-	_, err = right.Open(t.Context(), s.JS, lasting("b"))
+	_, err = right.Open(t.Context(), nodes(t, s.JS), lasting("b"))
 	if later, ok := errors.AsType[*right.VersionError](err); !ok || later.Version != 2 || later.Key != "node.store.b" {
 		t.Errorf("Open: %v", err)
 	}
@@ -181,7 +194,7 @@ func TestKeyDeletedUnderARight(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
 	a := start(t, connect(t, s), lasting("a"))
-	kv, err := s.JS.KeyValue(t.Context(), right.DefaultBucket)
+	kv, err := s.JS.KeyValue(t.Context(), nodesBucket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,7 +274,7 @@ func TestServerGoneAndBack(t *testing.T) {
 // BenchmarkHolds is paid by every read.
 func BenchmarkHolds(b *testing.B) {
 	s := natstest.Start(b)
-	r, err := right.Open(b.Context(), s.JS, lasting("a"))
+	r, err := right.Open(b.Context(), nodes(b, s.JS), lasting("a"))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -278,7 +291,7 @@ func BenchmarkOpen(b *testing.B) {
 	s := natstest.Start(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := right.Open(b.Context(), s.JS, lasting("a")); err != nil {
+		if _, err := right.Open(b.Context(), nodes(b, s.JS), lasting("a")); err != nil {
 			b.Fatal(err)
 		}
 	}

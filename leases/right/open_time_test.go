@@ -41,7 +41,7 @@ func TestOpenGivesUpWithItsContext(t *testing.T) {
 		p.client.set(func(f *faults) { f.down = true })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := open(ctx, p.client, p.cfg); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := Open(ctx, p.client, p.cfg); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Open: %v", err)
 		}
 	})

@@ -8,8 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/millrace/millrace/leases/bucket"
 )
 
@@ -28,6 +26,8 @@ type Right struct {
 	until  atomic.Int64 // reading of the clock up to which the right holds, unless it is over; written under mu
 	over   atomic.Bool  // it has ended for good
 
+	watched atomic.Pointer[found] // the key as a watch has shown it last, while it is this incarnation's
+
 	token  chan struct{} // holds one token: the right to use what follows
 	key    ownKey
 	closed bool
@@ -41,28 +41,19 @@ type Right struct {
 // triesKept is how many tries are remembered beside those of unknown outcome, for [Sight].
 const triesKept = 32
 
-// Open writes the key of a new incarnation of Config.Node, and creates the bucket if it is missing. The right holds when it
-// returns, and for Config.Trust if Run does not renew it. From then on an earlier incarnation of the node is over.
+// Open writes the key of a new incarnation of Config.Node into a bucket. The right holds when it returns, and for
+// Config.Trust if Run does not renew it. From then on an earlier incarnation of the node is over.
 //
 // With Config.NodeLocked the key of an earlier incarnation is written over. Without it that one is deposed like any other,
 // and Open returns when its right has run out.
 //
 // Open tries until ctx ends; the outcome is unknown then. The error is a *VersionError if a later release wrote the key,
 // and a *DeposedError if the new incarnation was deposed while it was written: call Open again.
-func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Right, error) {
+func Open(ctx context.Context, s bucket.Store, cfg Config) (*Right, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	s, err := bucket.Open(ctx, js, cfg.Bucket, "Millrace: the nodes' keys", cfg.Replicas)
-	if err != nil {
-		return nil, err
-	}
-	return open(ctx, s, cfg)
-}
-
-// open is Open on any store. cfg has its defaults.
-func open(ctx context.Context, s bucket.Store, cfg Config) (*Right, error) {
 	r := &Right{
 		cfg: cfg, incarnation: newID(8), state: StateUp,
 		nudged: make(chan struct{}, 1), token: make(chan struct{}, 1),
@@ -86,8 +77,10 @@ func open(ctx context.Context, s bucket.Store, cfg Config) (*Right, error) {
 
 // claim writes the key over that of an earlier incarnation. It tries until ctx ends.
 func (r *Right) claim(ctx context.Context) error {
-	pause := r.cfg.retry()
+	pause, patience := r.cfg.retry(), r.cfg.patience()
+	defer func() { r.key.tryMax = r.cfg.tryMax() }()
 	for {
+		r.key.tryMax = patience.take()
 		err := r.claimOnce(ctx)
 		if err == nil || isFinal(err) {
 			return err
@@ -109,7 +102,7 @@ func isFinal(err error) bool {
 }
 
 func (r *Right) claimOnce(ctx context.Context) error {
-	f, err := lookFor(ctx, r.key.store, &r.cfg, r.key.name)
+	f, err := lookFor(ctx, r.key.store, r.key.name, r.key.tryMax)
 	switch {
 	case err != nil:
 		return err
@@ -153,11 +146,23 @@ func (r *Right) succeed(ctx context.Context, f *found) error {
 	return nil
 }
 
+// Forget deletes the key of a node that is not expected back. Its incarnation, should it live all the same, finds the key
+// gone and deposes itself.
+func Forget(ctx context.Context, s interface {
+	Delete(ctx context.Context, key string, last uint64) error
+}, group, node string,
+) error {
+	return s.Delete(ctx, keyOf(group, node), 0)
+}
+
 // Incarnation returns what tells this process from the earlier and the later ones of its node. It is new at every Open.
 func (r *Right) Incarnation() string { return r.incarnation }
 
 // Holder returns "node/incarnation".
 func (r *Right) Holder() string { return r.cfg.Node + "/" + r.incarnation }
+
+// Trust returns how long the right holds after the sending of a renewal.
+func (r *Right) Trust() time.Duration { return r.cfg.Trust }
 
 // Now reads the clock by which the right is measured, for [Part.Extend].
 func (r *Right) Now() time.Duration { return r.cfg.Now() }
@@ -282,6 +287,9 @@ func (r *Right) renew(ctx context.Context) error {
 	if r.closed || r.over.Load() {
 		return r.cause()
 	}
+	if f := r.watched.Swap(nil); f != nil && f.Revision > r.key.revision {
+		_ = r.key.adopt(f) // it is this incarnation's, and only the next try begins from there
+	}
 	err := r.key.put(ctx, r.wantedState())
 	if gone, ok := errors.AsType[*DeposedError](err); ok {
 		r.end(gone)
@@ -345,12 +353,20 @@ func (r *Right) stored(t try) {
 	}
 }
 
-// begun returns when a write of this incarnation was sent, and false if it is not remembered.
-func (r *Right) begun(write uint64) (time.Duration, bool) {
+// begun returns a write of this incarnation, and false if it is not remembered.
+func (r *Right) begun(write uint64) (try, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t := r.tries[write%triesKept]
-	return t.start, t.write == write && write != 0
+	return t, t.write == write && write != 0
+}
+
+// shown takes in a write of this incarnation that a watch has shown, so that it is known to be stored, whether its reply
+// comes or not: where replies take longer than a try is waited for, nothing else tells it, and each try would be conditional on
+// a revision that has passed.
+func (r *Right) shown(f *found, t try) {
+	r.stored(t)
+	r.watched.Store(f)
 }
 
 // lastStored returns when the last try that is known to be stored was sent.

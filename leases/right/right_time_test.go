@@ -451,3 +451,31 @@ func TestCloseOfTheDeposed(t *testing.T) {
 		})
 	}
 }
+
+// TestRepliesTakeLongerThanATry: the bucket takes so long that no reply comes while a try is waited for. The watch tells
+// what was stored, so the right holds every now and then (each second try is conditional on what has passed), and the node
+// does not seem to stand still.
+func TestRepliesTakeLongerThanATry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeServer(t)
+		b := start(t, s, "b", nil)
+		a := start(t, s, "a", func(p *proc) {
+			p.client.set(func(f *faults) { f.delay = Trust/2 + 30*time.Millisecond })
+		})
+		held, looks, still := 0, 0, time.Duration(0)
+		for range 1000 {
+			time.Sleep(10 * time.Millisecond)
+			if looks++; a.r.Holds() {
+				held++
+			}
+			still = max(still, b.s.Still("a"))
+		}
+		t.Logf("held in %d of %d looks, stood still for %v", held, looks, still)
+		if held < looks*4/10 || still > time.Second {
+			t.Errorf("held in %d of %d looks, stood still for %v", held, looks, still)
+		}
+		for _, p := range []*proc{a, b} {
+			p.end()
+		}
+	})
+}

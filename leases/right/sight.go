@@ -44,7 +44,7 @@ type Sight struct {
 	store  bucket.Store
 	cfg    *Config
 	seen   chan struct{} // closed when all keys were seen once
-	anew   chan struct{} // holds a token: make the watch anew
+	moved  chan struct{} // holds a token: what Changed tells of
 	seenBy sync.Once     // closes seen
 
 	mu    sync.Mutex // guards what follows
@@ -65,7 +65,18 @@ type sighted struct {
 func NewSight(own *Right) *Sight {
 	return &Sight{
 		own: own, store: own.key.store, cfg: &own.cfg, nodes: map[string]*sighted{},
-		seen: make(chan struct{}), anew: make(chan struct{}, 1),
+		seen: make(chan struct{}), moved: make(chan struct{}, 1),
+	}
+}
+
+// Changed returns a channel that holds a token when a key was seen to be another incarnation's, deposed, or in another
+// state. It is for one reader.
+func (s *Sight) Changed() <-chan struct{} { return s.moved }
+
+func (s *Sight) tellChanged() {
+	select {
+	case s.moved <- struct{}{}:
+	default:
 	}
 }
 
@@ -218,6 +229,7 @@ func (s *Sight) begin(first map[string]*sighted) {
 		s.note(node, n.found)
 	}
 	s.seenBy.Do(func() { close(s.seen) })
+	s.tellChanged()
 }
 
 // goBlind notes that there is no watch.
@@ -242,11 +254,13 @@ func (s *Sight) apply(e bucket.Entry) {
 	node := nodeOf(e.Key)
 	f := read(e)
 	old := s.nodes[node]
+	same := old != nil && old.sameAs(f)
 	switch {
 	case old != nil && e.Revision <= old.Revision:
 		return
 	case f.missing():
 		delete(s.nodes, node)
+		s.tellChanged()
 		return
 	case old != nil && !old.movedTo(f):
 		old.found = f
@@ -254,6 +268,15 @@ func (s *Sight) apply(e bucket.Entry) {
 		s.nodes[node] = &sighted{found: f, since: s.cfg.Now()}
 	}
 	s.note(node, f)
+	if !same {
+		s.tellChanged()
+	}
+}
+
+// sameAs reports whether two states of a key differ in nothing but renewals.
+func (n *sighted) sameAs(f *found) bool {
+	a, b := n.rec, f.rec
+	return a != nil && b != nil && a.Incarnation == b.Incarnation && (a.Deposed == nil) == (b.Deposed == nil) && a.State == b.State
 }
 
 // movedTo reports whether the node itself has written its key. That it was deposed, or stored again as it was, is no sign
@@ -276,8 +299,9 @@ func (s *Sight) note(node string, f *found) {
 		s.own.nudge() // its write finds out whether it was deposed
 		return
 	}
-	if start, ok := s.own.begun(f.rec.Write); ok {
-		s.see(start)
+	if t, ok := s.own.begun(f.rec.Write); ok {
+		s.see(t.start)
+		s.own.shown(f, t)
 	}
 }
 

@@ -68,8 +68,8 @@ func (c *committer) commit(ctx context.Context, d *draft) error {
 		return nil
 	}
 	// The lease narrows the time in which two processes might append; it does not close
-	// it. The log does, by the sequence that each append expects.
-	if !c.p.trusted(ctx) {
+	// it. The log does, by the sequence that each append expects, and what it took needs no other proof.
+	if !c.p.mayAppend(ctx) {
 		d.fail(c.p.notOwner())
 		return fmt.Errorf("partition %s: %w", c.p.id, errLeaseLost)
 	}
@@ -79,9 +79,7 @@ func (c *committer) commit(ctx context.Context, d *draft) error {
 		return fmt.Errorf("partition %s: %w", c.p.id, wrong)
 	}
 	if len(d.txns) == 0 {
-		for _, r := range d.replies {
-			r.call.answer(r.resp)
-		}
+		c.answerUnappended(ctx, d)
 		return nil
 	}
 	commit := d.commit(c.p.feed.ID(), &applied{sum: c.applier.last.sum, schema: c.applier.schema}, c.p.lease.Epoch(), c.p.owner)
@@ -90,9 +88,11 @@ func (c *committer) commit(ctx context.Context, d *draft) error {
 	// Before the append: a follower of the log may see the commit before the answer to the
 	// append is here, and a read that it makes then has to wait for it (awaitAppends).
 	c.p.inFlight.Store(uint64(d.lsn))
+	since := c.p.lease.Now()
 	if err := c.append(ctx, d, commit); err != nil || commit.LSN == 0 {
 		return err
 	}
+	c.p.lease.Extend(since)
 	appended := time.Now()
 	c.p.appendTook.Store(int64(appended.Sub(start)))
 	// The write has happened, whatever becomes of its application: nobody may be told that
@@ -106,13 +106,27 @@ func (c *committer) commit(ctx context.Context, d *draft) error {
 	c.publish()
 	c.p.compression.note(c.buf)
 	record(ctx, commit, len(c.buf), len(d.replies), start, appended)
-	for _, r := range d.replies {
-		r.call.answer(r.resp)
-	}
+	d.answer()
 	if d.closes {
 		return fmt.Errorf("partition %s: %w", c.p.id, errGoesOn)
 	}
 	return nil
+}
+
+// answerUnappended answers a draft of which nothing is appended, so nothing but the lease says that what was decided is
+// true: that it is valid at some time from now on. While it is in doubt others need not wait, for an append may prove it.
+func (c *committer) answerUnappended(ctx context.Context, d *draft) {
+	if c.p.lease.Valid() {
+		d.answer()
+		return
+	}
+	go func() {
+		if c.p.trusted(ctx) {
+			d.answer()
+		} else {
+			d.fail(c.p.notOwner())
+		}
+	}()
 }
 
 // compressBytesMin is the default of Config.CompressBytesMin.

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
@@ -195,8 +196,13 @@ type noRight struct{}
 
 func (noRight) Trust() context.Context { return context.Background() }
 func (noRight) Valid() bool            { return false }
+func (noRight) Lasts() bool            { return false }
 func (noRight) Epoch() uint64          { return 0 }
 func (noRight) Progress()              {}
+
+func (noRight) Settle(context.Context, bool) error { return nil }
+func (noRight) Now() time.Duration                 { return 0 }
+func (noRight) Extend(time.Duration)               {}
 
 func (noRight) Use(context.Context) error         { return errLeaseLost }
 func (noRight) LeaveUnused(context.Context) error { return nil }

@@ -146,6 +146,11 @@ func (s *Server) serveDamaged(ctx context.Context, p *Partition, damage *Damaged
 		return err
 	}
 	p.log.Error(damage.Error())
+	// Nothing was appended that would refuse the appends of the owner before this one. Nor may it be said of a write that
+	// nothing happened, which that one may have got too.
+	if err := p.lease.Settle(ctx, false); err != nil {
+		return err
+	}
 	s.register(p)
 	defer s.unregister(p)
 	// Also where nothing can be read: whoever asks is told why, at once.

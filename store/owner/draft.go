@@ -137,3 +137,17 @@ func (d *draft) commit(log feed.LogID, last *applied, epoch uint64, owner string
 	_, _ = rand.Read(c.ID[:]) // crypto/rand.Read never fails
 	return c
 }
+
+// answer answers the draft's callers as was decided.
+func (d *draft) answer() {
+	for _, r := range d.replies {
+		r.call.answer(r.resp)
+	}
+}
+
+// fail answers the draft's callers with one error.
+func (d *draft) fail(e *store.Error) {
+	for _, r := range d.replies {
+		r.call.answer(&store.Response{Err: e})
+	}
+}

@@ -21,14 +21,16 @@ import (
 
 // lease is a right that the test ends when it likes.
 type lease struct {
-	ctx    context.Context //nolint:containedctx // a lease is a scope
-	cancel context.CancelCauseFunc
-	epoch  uint64
-	valid  atomic.Bool
-	user   string // the node that used it last, if anybody has, and since when
-	since  uint64
-	uses   atomic.Int64 // calls of Use that were not taken back
-	bound  atomic.Bool
+	ctx      context.Context //nolint:containedctx // a lease is a scope
+	cancel   context.CancelCauseFunc
+	epoch    uint64
+	valid    atomic.Bool
+	extended atomic.Int64 // calls of Extend
+	lapsed   atomic.Bool  // the right of the process has run out, the lease has not
+	user     string       // the node that used it last, if anybody has, and since when
+	since    uint64
+	uses     atomic.Int64 // calls of Use that were not taken back
+	bound    atomic.Bool
 }
 
 func newLease(t testing.TB, epoch uint64) *lease {
@@ -41,9 +43,14 @@ func newLease(t testing.TB, epoch uint64) *lease {
 }
 
 func (l *lease) Trust() context.Context { return l.ctx }
-func (l *lease) Valid() bool            { return l.valid.Load() }
+func (l *lease) Valid() bool            { return l.valid.Load() && !l.lapsed.Load() }
+func (l *lease) Lasts() bool            { return l.valid.Load() }
 func (l *lease) Epoch() uint64          { return l.epoch }
 func (l *lease) Progress()              {}
+
+func (l *lease) Settle(context.Context, bool) error { return nil }
+func (l *lease) Now() time.Duration                 { return 0 }
+func (l *lease) Extend(time.Duration)               { l.extended.Add(1) }
 
 func (l *lease) Use(context.Context) error         { l.uses.Add(1); return nil }
 func (l *lease) LeaveUnused(context.Context) error { l.uses.Add(-1); return nil }

@@ -241,6 +241,7 @@ func (s *Server) own(ctx context.Context, held *leases.Held) error {
 		lacks, full := errors.AsType[*engine.NoRoomError](err)
 		switch {
 		case ctx.Err() != nil:
+		case (wrong != nil || full) && held.Settle(ctx, false) != nil: // as in serveDamaged
 		case wrong != nil:
 			stand.stop()
 			stand = s.newStandIn(ctx, id, held, func(p *Partition) *store.Error { return p.rebuilding(wrong) })

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/leases"
@@ -120,6 +121,7 @@ func TestI1_ALeaseInDoubtAnswersNobody(t *testing.T) {
 		w := newWorld(t, byA)
 		n := w.start(t.TempDir())
 		n.mustOne(pk(t, "x"), create(`{"id":"1","a":"x"}`))
+		n.doubtMax = time.Hour // nobody asks before
 		n.lease.valid.Store(false)
 		ops := []store.Operation{{Kind: store.OpRead, ID: "1"}, create(`{"id":"2","a":"x"}`)}
 		answers := make(chan error, len(ops))

@@ -26,11 +26,25 @@ type Lease interface {
 	Trust() context.Context
 	// Valid says whether the right is trusted now.
 	Valid() bool
+	// Lasts says whether it has not run out, so it is worth to append: what is answered by an append that was
+	// acknowledged needs no other proof.
+	Lasts() bool
 	// Epoch grows at every hand-over.
 	Epoch() uint64
 	// Progress says that the holder is alive.
 	Progress()
+	settles
 	usable
+}
+
+// settles is what a take-over from a living owner needs; see leases.Held.
+type settles interface {
+	// Settle returns when no former owner answers any more. fenced says that a takeover commit was acknowledged.
+	Settle(ctx context.Context, fenced bool) error
+	// Now reads the clock for Extend.
+	Now() time.Duration
+	// Extend keeps the right valid for a moment from since, because of an append that was begun then and acknowledged.
+	Extend(since time.Duration)
 }
 
 // usable is what tells whose engine holds all that was acknowledged, where the log does not; see leases.Held.
@@ -91,6 +105,8 @@ type Partition struct {
 	engine *engine.Partition
 	lease  Lease
 	owner  string
+
+	doubtMax time.Duration // for tests
 
 	// Set before it is served; nil: not known.
 	container *store.ContainerInfo
@@ -160,7 +176,7 @@ func newPartition(id feed.Partition, cfg Config, log Log, db *engine.Partition, 
 		queue:   make(chan *call, cfg.QueueMax), pages: make(chan *call, cfg.QueueMax), commits: make(chan *draft),
 		deciderTasks: make(chan func(*decider)), committerTasks: make(chan func(*committer)),
 		decided: make(chan struct{}),
-		heat:    heat.New(),
+		heat:    heat.New(), doubtMax: doubtMax,
 	}
 }
 
@@ -232,15 +248,33 @@ func (p *Partition) Handle(ctx context.Context, r *store.Request) (resp *store.R
 		if wrong := cmp.Or(p.engine.Caught(recover()), p.engine.Sound()); wrong != nil {
 			resp = p.guardAnswer(r, resp, wrong)
 		}
+		resp = p.guardRefusal(r, resp)
 	}()
 	return p.handle(ctx, r)
 }
 
-func (p *Partition) handle(ctx context.Context, r *store.Request) *store.Response {
-	if !p.trusted(ctx) {
+// guardRefusal replaces the refusal of a write by who may not be the owner any more: the next one may have got the same
+// request, and done what this one says has not happened.
+func (p *Partition) guardRefusal(r *store.Request, resp *store.Response) *store.Response {
+	switch {
+	case resp == nil || resp.Err == nil || r.Reads() || p.lease.Valid():
+	case resp.Err.Status == store.StatusUnknown || resp.Err.Status == store.StatusGone:
+	default:
 		return &store.Response{Err: p.notOwner()}
 	}
+	return resp
+}
+
+func (p *Partition) handle(ctx context.Context, r *store.Request) *store.Response {
 	h := handlerOf(r)
+	// What goes on to the decider is answered behind an append, or behind a look at the lease (commit).
+	isOwner := p.trusted
+	if h != nil && h.decide != nil && !readsOne(r) {
+		isOwner = p.mayAppend
+	}
+	if !isOwner(ctx) {
+		return &store.Response{Err: p.notOwner()}
+	}
 	if why := p.closedFor.Load(); why != nil && (h == nil || !h.evenClosed) {
 		return &store.Response{Err: why}
 	}
@@ -267,25 +301,40 @@ func (p *Partition) handle(ctx context.Context, r *store.Request) *store.Respons
 	return p.viaDecider(ctx, r, h)
 }
 
-// doubtPause is the pause between two looks at a lease in doubt.
-const doubtPause = 10 * time.Millisecond
+const (
+	// doubtPause is the pause between two looks at a lease in doubt.
+	doubtPause = 10 * time.Millisecond
+	// doubtMax is for how long a request waits for it. It holds a place that others need, and is asked again.
+	doubtMax = time.Second
+)
 
 // trusted reports whether the lease is held. While that is in doubt, because this
-// process was late to renew it, it waits until it is known; that is not for long.
-func (p *Partition) trusted(ctx context.Context) bool {
-	if p.lease.Valid() {
+// process was late to renew it, it waits until it is known, for doubtMax at most.
+func (p *Partition) trusted(ctx context.Context) bool { return p.awaitLease(ctx, p.lease.Valid) }
+
+// mayAppend reports whether an append is worth to be tried; it waits as trusted does. The log decides.
+func (p *Partition) mayAppend(ctx context.Context) bool { return p.awaitLease(ctx, p.lease.Lasts) }
+
+func (p *Partition) awaitLease(ctx context.Context, ok func() bool) bool {
+	if ok() {
 		return true
 	}
 	tick := time.NewTicker(doubtPause)
 	defer tick.Stop()
+	late := time.NewTimer(p.doubtMax)
+	defer late.Stop()
 	for {
 		select {
+		case <-late.C:
+			return false
+		case <-p.decided: // the term is over
+			return false
 		case <-p.lease.Trust().Done():
 			return false
 		case <-ctx.Done():
 			return false
 		case <-tick.C:
-			if p.lease.Valid() {
+			if ok() {
 				return true
 			}
 		}
@@ -400,13 +449,6 @@ func (p *Partition) enqueue(c *call, queue chan *call) *store.Error {
 
 // refusing says why writes are refused now; nil if they are not.
 func (p *Partition) refusing() *store.Error { return p.trouble.Load() }
-
-// fail answers the draft's callers with one error.
-func (d *draft) fail(e *store.Error) {
-	for _, r := range d.replies {
-		r.call.answer(&store.Response{Err: e})
-	}
-}
 
 // onDecider runs f in the decider; it returns false if the partition stopped before.
 func (p *Partition) onDecider(ctx context.Context, f func(*decider)) bool {

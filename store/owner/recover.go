@@ -78,6 +78,11 @@ func (p *Partition) open(ctx context.Context, want feed.LogID) error {
 		// its way: apply that, and try again. Its takeover, if it was one, ends the loop by
 		// its epoch (SupersededError).
 	}
+	// Until then the owner before this one may answer from what was before the takeover commit. Nothing is answered or
+	// appended meanwhile: what is in the log is in the feed, and whoever acts on it may ask that owner.
+	if err := p.lease.Settle(ctx, true); err != nil {
+		return err
+	}
 	p.showApplied(a)
 	p.checkClock()
 	last := a.last

@@ -322,8 +322,9 @@ func (n *Node) manager(ctx context.Context, group string) (m *leases.Manager, er
 	}
 	cfg.Host, _ = os.Hostname() // for people; without it they see none
 	// What a worker writes carries its lease's epoch, which its target refuses once it has seen a later one. Reads of
-	// a partition are not fenced: they rest on the lease alone.
+	// a partition are not fenced: who takes one over from an owner that may live deposes it and waits.
 	cfg.Fenced = group == GroupWorker
+	cfg.Deposes = group == GroupStore && !n.alone()
 	if n.alone() {
 		cfg.TTL = cmp.Or(cfg.TTL, aloneTTL)
 	}
