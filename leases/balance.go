@@ -18,6 +18,9 @@ type Member struct {
 	// holds still count.
 	Closed bool
 
+	// Drains says that the member gives up all that others would take, and takes what nobody else does.
+	Drains bool
+
 	// Declines are the resources that the member does not take for now.
 	Declines []string
 
@@ -34,6 +37,10 @@ type Decision struct {
 	// Plan has for each free lease the member that is to take it. A lease that no member
 	// takes is missing.
 	Plan map[string]string
+
+	// Next has for each lease that would move, if only it had a warm member to move to, the member that is to become
+	// warm for it. All members come to the same.
+	Next map[string]string
 }
 
 // Balance decides what the member self does. It is a pure function of what the members see,
@@ -56,6 +63,12 @@ type Decision struct {
 // the sum of squares falls with each move, and the moves end. With equal weights they end
 // when no two members differ by more than one. Only its holder ever gives a lease up. One that is bound
 // does not move.
+//
+// A lease of which copies are kept is given up only to a member that is warm for it, and stays where it is until one is
+// (Decision.Next): whoever is cold would load it, and nobody serves it meanwhile. When such a lease is free, it goes to a
+// member that is warm for it however much that one has, and to any if none is.
+//
+// A member that drains gives up all that others would take, and gets a free lease only where nobody else takes it.
 //
 // The Owner of a lease that can be taken is empty. An owner that is not among the members
 // counts as a closed member. The order of the arguments has no influence.
@@ -130,7 +143,7 @@ func heaviestFirst(a, b *Lease) int {
 		cmp.Compare(a.Resource, b.Resource))
 }
 
-// assignFree gives each free lease to a member.
+// assignFree gives each free lease to a member. Who drains comes last: it is better that it serves than that nobody does.
 func (p *plan) assignFree() {
 	give := func(l *load, lease *Lease) {
 		l.weight += roundWeight(lease.Weight)
@@ -156,6 +169,9 @@ func (p *plan) assignFree() {
 	}
 	for _, lease := range p.free {
 		node := NodeOf(lease.Last)
+		if lease.Copied && p.lightestWarm(lease.Resource) != nil {
+			continue // it was given up for that one
+		}
 		for i, l := range p.loads {
 			if node != "" && NodeOf(l.Holder) == node && l.takes(lease.Resource) &&
 				l.weight+roundWeight(lease.Weight) <= target[i] {
@@ -166,18 +182,23 @@ func (p *plan) assignFree() {
 	}
 	p.assignWarm(give)
 	for _, lease := range p.free {
-		if l := p.lightest(lease.Resource); l != nil && p.taken[lease.Resource] == "" {
+		if p.taken[lease.Resource] != "" {
+			continue
+		}
+		if l := cmp.Or(p.lightest(lease.Resource), p.lightestOf(func(l *load) bool { return l.serves(lease.Resource) })); l != nil {
 			give(l, lease)
 		}
 	}
 }
 
 // assignBound gives the free leases that are bound to the members of the nodes that used them last, however much those
-// have. Where such a node takes nothing, or does not live, its leases are given as others are.
+// have, and though they drain. Where such a node takes nothing, or does not live, its leases are given as others are.
 func (p *plan) assignBound(give func(*load, *Lease)) {
 	var rest []*Lease
 	for _, lease := range p.free {
-		user := p.lightestOf(lease.Resource, func(l *load) bool { return lease.Bound && NodeOf(l.Holder) == lease.User })
+		user := p.lightestOf(func(l *load) bool {
+			return lease.Bound && l.serves(lease.Resource) && NodeOf(l.Holder) == lease.User
+		})
 		if user == nil {
 			rest = append(rest, lease)
 			continue
@@ -193,6 +214,8 @@ func (p *plan) assignBound(give func(*load, *Lease)) {
 //	free a b c d   x has 2, warm for a b   y has 2, warm for c d
 //	a to x         3 and 2                 b to x would be 4 and 2, and wait: c to y   3 and 3
 //	b to x         4 and 3                 d to y   4 and 4
+//
+// A lease of which copies are kept is not taken away again before another member is warm for it, so that is no reason to wait.
 func (p *plan) assignWarm(give func(*load, *Lease)) {
 	for given := true; given; {
 		given = false
@@ -200,7 +223,7 @@ func (p *plan) assignWarm(give func(*load, *Lease)) {
 			if p.taken[lease.Resource] != "" {
 				continue
 			}
-			if warm := p.lightestWarm(lease.Resource); warm != nil && p.mayTakeWarm(warm, lease) {
+			if warm := p.lightestWarm(lease.Resource); warm != nil && (lease.Copied || p.mayTakeWarm(warm, lease)) {
 				give(warm, lease)
 				given = true
 			}
@@ -210,26 +233,34 @@ func (p *plan) assignWarm(give func(*load, *Lease)) {
 
 // lightest returns the member with the least weight that takes the resource.
 func (p *plan) lightest(resource string) *load {
-	return p.lightestOf(resource, func(*load) bool { return true })
+	return p.lightestOf(func(l *load) bool { return l.takes(resource) })
 }
 
-// lightestOf is lightest of the members for which among is true.
-func (p *plan) lightestOf(resource string, among func(*load) bool) *load {
+// lightestOf returns the member with the least weight of those for which among is true, nil if there are none.
+func (p *plan) lightestOf(among func(*load) bool) *load {
 	var lightest *load
 	for _, l := range p.loads {
-		if l.takes(resource) && among(l) && (lightest == nil || l.weight < lightest.weight) {
+		if among(l) && (lightest == nil || l.weight < lightest.weight) {
 			lightest = l
 		}
 	}
 	return lightest
 }
 
-func (l *load) takes(resource string) bool { return !l.Closed && !l.declines[resource] }
+// takes reports whether a member takes a lease that others could take too, serves whether it does if nobody else can.
+func (l *load) takes(resource string) bool  { return !l.Drains && l.serves(resource) }
+func (l *load) serves(resource string) bool { return !l.Closed && !l.declines[resource] }
+
+func (l *load) isWarm(resource string) bool {
+	_, warm := l.Warm[resource]
+	return warm
+}
 
 // moveSurplus moves leases between members until that improves nothing, and
 // returns self's part.
 func (p *plan) moveSurplus(self string) Decision {
-	decision := Decision{Plan: p.taken}
+	decision := Decision{Plan: p.taken, Next: make(map[string]string)}
+	p.moveDrained(self, &decision)
 	for p.moveOne(self, &decision) {
 	}
 	for resource, holder := range p.taken {
@@ -251,7 +282,8 @@ func (p *plan) moveOne(self string, decision *Decision) bool {
 	for _, giver := range givers {
 		// Whoever is not warm for a lease has to load something first, and nobody answers for it
 		// meanwhile. So a lease that can go to a warm member goes before others.
-		for _, takerOf := range []func(*Lease) *load{p.warmTaker, func(l *Lease) *load { return p.lightest(l.Resource) }} {
+		// What must not move cold is last, for it does not move yet.
+		for _, takerOf := range []func(*Lease) *load{p.warmTaker, p.coldTaker(false), p.coldTaker(true)} {
 			for i, lease := range giver.held {
 				weight := roundWeight(lease.Weight)
 				taker := takerOf(lease)
@@ -259,16 +291,41 @@ func (p *plan) moveOne(self string, decision *Decision) bool {
 					continue
 				}
 				giver.held = slices.Delete(giver.held, i, i+1)
-				giver.weight -= weight
-				taker.weight += weight // the lease is not added to held: it moves once in a plan
-				if giver.Holder == self {
-					decision.GiveUp = append(decision.GiveUp, lease.Resource)
-				}
+				p.move(self, giver, taker, lease, decision)
 				return true
 			}
 		}
 	}
 	return false
+}
+
+// moveDrained makes the moves from the members that drain: all that others take, to warm members where there are some.
+func (p *plan) moveDrained(self string, decision *Decision) {
+	for _, giver := range p.loads {
+		if !giver.Drains {
+			continue
+		}
+		for _, lease := range giver.held {
+			if taker := cmp.Or(p.lightestWarm(lease.Resource), p.lightest(lease.Resource)); taker != nil {
+				p.move(self, giver, taker, lease, decision)
+			}
+		}
+		giver.held = nil // what is left is taken by nobody
+	}
+}
+
+// move moves a lease in the plan. Where the taker has to become warm first, the lease stays where it is, and counts as
+// moved all the same: so the plan tells at once who is to become warm for what.
+func (p *plan) move(self string, giver, taker *load, lease *Lease, decision *Decision) {
+	weight := roundWeight(lease.Weight)
+	giver.weight -= weight
+	taker.weight += weight // the lease is not added to held: it moves once in a plan
+	switch {
+	case lease.Copied && !taker.isWarm(lease.Resource):
+		decision.Next[lease.Resource] = taker.Holder
+	case giver.Holder == self:
+		decision.GiveUp = append(decision.GiveUp, lease.Resource)
+	}
 }
 
 // warmTaker returns the lightest member that is warm for a lease, if assignWarm would give it the
@@ -281,9 +338,19 @@ func (p *plan) warmTaker(lease *Lease) *load {
 	return warm
 }
 
+// coldTaker returns a function for the lightest member that takes a lease, of which copies are kept or not; nil of others.
+func (p *plan) coldTaker(copied bool) func(*Lease) *load {
+	return func(lease *Lease) *load {
+		if lease.Copied != copied {
+			return nil
+		}
+		return p.lightest(lease.Resource)
+	}
+}
+
 // lightestWarm is lightest of the members that are warm for the resource.
 func (p *plan) lightestWarm(resource string) *load {
-	return p.lightestOf(resource, func(l *load) bool { _, warm := l.Warm[resource]; return warm })
+	return p.lightestOf(func(l *load) bool { return l.takes(resource) && l.isWarm(resource) })
 }
 
 // mayTakeWarm reports whether moveSurplus would leave a lease with a member that is warm for it.

@@ -97,11 +97,12 @@ func (b *beat) put(ctx context.Context) error {
 	return nil
 }
 
-// set changes the record, and has it stored at once if anything changed.
-func (b *beat) set(closed bool, resources uint64, declines []string) {
+// set changes the record, and has it stored at once if anything changed. drains says that the member is closed for no
+// other reason than that its node drains.
+func (b *beat) set(closed, drains bool, resources uint64, declines []string) {
 	b.mu.Lock()
-	same := b.rec.Closed == closed && b.rec.Resources == resources && slices.Equal(b.rec.Declines, declines)
-	b.rec.Closed, b.rec.Resources, b.rec.Declines = closed, resources, declines
+	same := b.rec.Closed == closed && b.rec.Drains == drains && b.rec.Resources == resources && slices.Equal(b.rec.Declines, declines)
+	b.rec.Closed, b.rec.Drains, b.rec.Resources, b.rec.Declines = closed, drains, resources, declines
 	b.mu.Unlock()
 	if !same {
 		b.wake()
@@ -204,7 +205,7 @@ func (b *beat) beatOnce(ctx context.Context) error {
 // node name again.
 func (b *beat) leave(ctx context.Context) error {
 	b.mu.Lock()
-	b.rec.Left, b.rec.Closed = true, true
+	b.rec.Left, b.rec.Closed, b.rec.Drains = true, true, false
 	b.mu.Unlock()
 	if b.m.cfg.NodeLocked {
 		return b.beatOnce(ctx)

@@ -26,7 +26,7 @@ var (
 	// until the work returns or Config.DrainTimeout has passed.
 	ErrDraining = errors.New("leases: process is draining")
 
-	// ErrMoved says that the lease is given up for a member that holds less. It
+	// ErrMoved says that the lease is given up for a member that holds less, or because the node drains ([Drain]). It
 	// is still renewed until the work returns or Config.DrainTimeout has passed.
 	ErrMoved = errors.New("leases: lease moves to another member")
 

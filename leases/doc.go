@@ -157,6 +157,20 @@
 //
 // Members of an earlier release hold no rights. Their leases are waited for, as ever.
 //
+// # Moving warm, and draining
+//
+// Where members keep copies of the state behind a resource ([Manager.SetCopied]), whoever has none would make one first
+// when it takes the lease, and nobody is served meanwhile. So such a lease is given up only to a member that is warm for it.
+// The plan still says who lacks a lease, and that member makes a copy ([Group.Next]):
+//
+//	a has 4, b none            [Group.Next]: two of them to b, which begins to follow
+//	b is warm for them         a gives them up, b takes them
+//	a dies before              they are free: whoever is warm takes them, else anybody
+//
+// A node that is to drain ([Drain]) reads so from the bucket, in each group, and says so in its record. Its members count
+// as closed. It gives up what others would take by the same plan, a few leases at a time, and goes on with the rest. A
+// lease that is free and that nobody else takes, it takes: a wish to drain stops nothing. Bound leases stay.
+//
 // # When things go wrong
 //
 //   - A reply is lost: the write is sent again with the same expected revision. If that is

@@ -31,6 +31,10 @@ type Lease struct {
 	User  string
 	Bound bool
 
+	// Copied says that the group keeps copies of the resource's state, see [Manager.SetCopied]. Only [Balance] and
+	// [Manager.Group] have it; it is not in the bucket.
+	Copied bool
+
 	// Host is where the owner runs.
 	Host string
 

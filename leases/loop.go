@@ -49,6 +49,8 @@ type loop struct {
 	askingUntil    time.Duration // until when nothing is taken while the answer is waited for
 	quietUntil     time.Duration // until when nothing is taken, because the bucket went back
 	draining       bool
+	drained        bool              // the log says that the node drains
+	next           map[string]string // what others are to become warm for, by the last plan of moves, by resource
 
 	probing   bool            // questions to neighbors are under way
 	nextProbe time.Duration   // when the next are due
@@ -146,6 +148,7 @@ func (l *loop) run(ctx context.Context) error {
 		if err := l.beat.leave(leaveCtx); err != nil {
 			l.log.Debug("member not removed", "error", err)
 		}
+		l.forgetDrain(leaveCtx)
 		l.closeRights(leaveCtx)
 		left()
 	}
@@ -395,7 +398,10 @@ func (l *loop) checkHeld() {
 
 // publish tells the group which leases this process takes and which it declines.
 func (l *loop) publish() {
-	l.beat.set(l.draining || !l.view.ready || l.isUnseated(), l.digest, l.declined())
+	closed := l.draining || !l.view.ready || l.isUnseated()
+	drains := !closed && l.drains()
+	l.noteDrain()
+	l.beat.set(closed || drains, drains, l.digest, l.declined())
 }
 
 // declined returns the resources that this process does not take for now: the work under them

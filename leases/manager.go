@@ -32,8 +32,9 @@ type Manager struct {
 	started     atomic.Bool
 	group       atomic.Pointer[Group]
 
-	mu        sync.Mutex // guards resources, weights and mine
+	mu        sync.Mutex // guards resources, copied, weights and mine
 	resources []string   // ordered
+	copied    map[string]bool
 	weights   map[string]float64
 	mine      map[string]bool // what this process takes, holds or releases
 	changed   chan struct{}   // holds a token when resources or weights changed
@@ -153,12 +154,14 @@ type Group struct {
 	Leases []Lease
 	// Warm is what each of the nodes has given to SetWarm, as of its last beat.
 	Warm map[string]map[string]uint64
+	// Next has the resources that are to move to a node when that is warm for them, see [Balance].
+	Next map[string]string
 
 	members []Member
 }
 
-// Takes reports whether a node would take a resource if that were free: one of its processes lives, is not about to end
-// and does not decline it.
+// Takes reports whether a node would take a resource if that were free and no other could do anything with it: one of
+// its processes lives, is not about to end and does not decline it.
 func (g *Group) Takes(node, resource string) bool {
 	return slices.ContainsFunc(g.members, func(m Member) bool {
 		return NodeOf(m.Holder) == node && !m.Closed && !slices.Contains(m.Declines, resource)

@@ -24,6 +24,8 @@ type Process struct {
 	Warm map[string]uint64 `json:"warm,omitempty"`
 	// State is up, closed (it takes nothing: it begins or drains), silent or left.
 	State ProcessState `json:"state"`
+	// Drains says that the node is to drain, see [Drain]. Its State is closed then, once its process knows.
+	Drains bool `json:"drains,omitempty"`
 	// Seen is the time of the last beat, and Silent the seconds since then, both by the server's clock.
 	Seen   time.Time `json:"seen"`
 	Silent float64   `json:"silentSeconds"`
@@ -96,6 +98,10 @@ func processes(ctx context.Context, js jetstream.JetStream, name string, among f
 	if err != nil {
 		return nil, fmt.Errorf("list the processes in %s: %w", name, err)
 	}
+	drains, err := drainNodes(ctx, js, kv)
+	if err != nil {
+		return nil, err
+	}
 	status, err := kv.Status(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list the processes in %s: %w", name, err)
@@ -117,7 +123,7 @@ func processes(ctx context.Context, js jetstream.JetStream, name string, among f
 		}
 		all = append(all, Process{
 			Group: group, Node: rec.Node, Host: rec.Host, Level: rec.Level, Warm: rec.Warm,
-			State: rec.state(silent), Seen: e.Created().UTC(), Silent: silent.Seconds(),
+			State: rec.state(silent), Drains: drains[rec.Node], Seen: e.Created().UTC(), Silent: silent.Seconds(),
 		})
 	}
 	slices.SortFunc(all, func(a, b Process) int { return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Node, b.Node)) })

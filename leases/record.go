@@ -60,7 +60,8 @@ type memberRecord struct {
 	Beat        uint64   `json:"beat"` // number of this write among those of its writer
 	TTL         int64    `json:"ttlMs"`
 	Locked      bool     `json:"locked,omitempty"`
-	Closed      bool     `json:"closed,omitempty"` // takes nothing: not running yet, or draining
+	Closed      bool     `json:"closed,omitempty"` // takes nothing: not running yet, draining, or ending
+	Drains      bool     `json:"drains,omitempty"` // closed only because its node is to drain
 	Left        bool     `json:"left,omitempty"`
 	Resources   uint64   `json:"resources,omitempty,string"` // digest of the set it knows
 	Declines    []string `json:"declines,omitempty"`         // resources it will not take for now
@@ -146,10 +147,12 @@ func decode(key string, data []byte, record any) error {
 const (
 	leasePrefix  = "lease."
 	memberPrefix = "member."
+	drainPrefix  = "drain."
 )
 
 func leaseKey(group, resource string) string { return leasePrefix + group + "." + escape(resource) }
 func memberKey(group, node string) string    { return memberPrefix + group + "." + escape(node) }
+func drainKey(node string) string            { return drainPrefix + escape(node) }
 
 // splitKey splits a key into its parts; name is still escaped.
 func splitKey(key string) (kind, group, name string, ok bool) {

@@ -18,7 +18,7 @@ func (l *loop) balanceRound(runCtx context.Context) {
 	live := l.view.live(now)
 	leases := l.assessWanted(live, now)
 	members := l.members(live, true, now)
-	l.group.Store(&Group{Nodes: l.nodes(live), Leases: leases, Warm: warmOf(live), members: members})
+	l.group.Store(&Group{Nodes: l.nodes(live), Leases: leases, Warm: warmOf(live), Next: l.next, members: members})
 	decision := Balance(l.Holder(), members, leases)
 	// A member that was just marked gets nothing in a second plan, so that its leases do not
 	// wait for the next round. Marking after that plan marks nobody: the members named now
@@ -43,18 +43,14 @@ func (l *loop) balanceRound(runCtx context.Context) {
 		}
 	}
 	// Leases are given up less often than taken: a lease that moves must open elsewhere,
-	// while a free one serves nobody.
-	if now < l.balance {
+	// while a free one serves nobody. A node that drains goes on as soon as something has moved.
+	if now < l.balance && !l.drains() {
 		return
 	}
 	l.balance = now + l.cfg.BalanceInterval
-	for _, resource := range Balance(l.Holder(), l.members(live, false, now), leases).GiveUp {
-		// Bound perhaps since its last renewal, of which the plan does not know.
-		if task := l.local[resource]; task != nil && task.held != nil && !task.held.isBound() {
-			l.log.Info("lease given up to balance", "resource", resource, "epoch", task.held.epoch)
-			task.held.endWork(ErrMoved)
-		}
-	}
+	moves := Balance(l.Holder(), l.members(live, false, now), leases)
+	l.noteNext(moves.Next)
+	l.giveUp(moves.GiveUp, leases)
 }
 
 // nodes returns the nodes of the members that live, in order.
@@ -83,7 +79,7 @@ func warmOf(live map[string]*memberRecord) map[string]map[string]uint64 {
 // free leases begins again: after an outage each node gets the chance to take what it had.
 func (l *loop) assessWanted(live map[string]*memberRecord, now time.Duration) []Lease {
 	wanted := l.wanted()
-	vacant := make(map[string]vacancy)
+	vacant, copied := make(map[string]vacancy), l.copiedNow()
 	leases := make([]Lease, 0, len(wanted))
 	for _, resource := range wanted {
 		if l.view.free(resource, now) {
@@ -93,7 +89,7 @@ func (l *loop) assessWanted(live map[string]*memberRecord, now time.Duration) []
 			}
 			vacant[resource] = v
 		}
-		lease := Lease{Resource: resource, Owner: l.view.owner(resource, live, now)}
+		lease := Lease{Resource: resource, Owner: l.view.owner(resource, live, now), Copied: copied[resource]}
 		if seen := l.view.leases[resource]; seen != nil && seen.rec != nil {
 			lease.Weight = seen.rec.weight()
 			lease.Last = seen.rec.Last
@@ -114,7 +110,7 @@ func (l *loop) assessWanted(live map[string]*memberRecord, now time.Duration) []
 // closed too.
 func (l *loop) members(live map[string]*memberRecord, strangers bool, now time.Duration) []Member {
 	members := make([]Member, 0, len(live)+1)
-	self := Member{Holder: l.Holder(), Declines: l.declined(), Closed: l.isUnseated()}
+	self := Member{Holder: l.Holder(), Declines: l.declined(), Closed: l.isUnseated(), Drains: l.drains()}
 	// As the others see it, so that all come to one plan.
 	if rec := live[l.cfg.Node]; rec != nil {
 		self.Warm = rec.Warm
@@ -130,7 +126,8 @@ func (l *loop) members(live map[string]*memberRecord, strangers bool, now time.D
 		late := l.canJudge(now) && now-l.view.members[node].since > rec.ttl()/2
 		members = append(members, Member{
 			Holder:   rec.holder(),
-			Closed:   rec.Closed || slow || late || !strangers && rec.Resources != l.digest,
+			Closed:   rec.Closed && !rec.Drains || slow || late || !strangers && rec.Resources != l.digest,
+			Drains:   rec.Drains,
 			Declines: rec.Declines,
 			Warm:     rec.Warm,
 		})

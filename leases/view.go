@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/millrace/millrace/leases/bucket"
@@ -18,6 +19,7 @@ type view struct {
 	members map[string]*seenMember // by node
 	epochs  map[string]uint64      // greatest epoch seen of each resource, deleted ones included
 	fallen  map[string]string      // by node, the incarnation of a right that was deposed
+	drains  map[string]bool        // nodes that are to drain
 	last    uint64                 // greatest revision delivered
 	ready   bool                   // a snapshot was delivered
 }
@@ -38,13 +40,13 @@ type seenMember struct {
 func newView(group string, fenced bool) *view {
 	return &view{
 		group: group, fenced: fenced, leases: make(map[string]*seenLease), members: make(map[string]*seenMember),
-		epochs: make(map[string]uint64),
+		epochs: make(map[string]uint64), drains: make(map[string]bool),
 	}
 }
 
 // patterns are the keys to watch.
 func (v *view) patterns() []string {
-	return []string{leasePrefix + v.group + ".>", memberPrefix + v.group + ".>"}
+	return []string{leasePrefix + v.group + ".>", memberPrefix + v.group + ".>", drainPrefix + ">"}
 }
 
 // apply applies an entry. It returns the resource if the entry is a lease, the node if it is a
@@ -52,6 +54,9 @@ func (v *view) patterns() []string {
 // stays in the view without its content, so that nobody takes it for free.
 func (v *view) apply(e bucket.Entry, now time.Duration) (resource, node string, changed bool, err error) {
 	v.last = max(v.last, e.Revision)
+	if node, ok := strings.CutPrefix(e.Key, drainPrefix); ok {
+		return "", "", v.applyDrain(unescape(node), !e.Deleted), nil
+	}
 	kind, group, name, ok := splitKey(e.Key)
 	if !ok || group != v.group {
 		return "", "", false, nil
@@ -112,7 +117,7 @@ func (v *view) applyMember(node string, e bucket.Entry, now time.Duration) (bool
 	}
 	// A plain beat changes nothing. A beat of a member that counted as dead does.
 	return old == nil || old.rec == nil || now-old.since >= old.rec.ttl() ||
-		old.rec.Incarnation != rec.Incarnation || old.rec.Gone != rec.Gone || old.rec.Closed != rec.Closed || old.rec.Left != rec.Left ||
+		old.rec.Incarnation != rec.Incarnation || old.rec.Gone != rec.Gone || old.rec.Closed != rec.Closed || old.rec.Drains != rec.Drains || old.rec.Left != rec.Left ||
 		old.rec.Right != rec.Right || old.rec.Resources != rec.Resources || !slices.Equal(old.rec.Declines, rec.Declines) ||
 		!maps.EqualFunc(old.rec.Warm, rec.Warm, func(uint64, uint64) bool { return true }), nil
 }
@@ -141,7 +146,7 @@ func (v *view) replace(fresh *view, self string, now time.Duration) {
 	for resource, epoch := range fresh.epochs {
 		v.epochs[resource] = max(v.epochs[resource], epoch)
 	}
-	v.leases, v.members, v.last, v.ready = fresh.leases, fresh.members, fresh.last, true
+	v.leases, v.members, v.drains, v.last, v.ready = fresh.leases, fresh.members, fresh.drains, fresh.last, true
 }
 
 // sameWrite reports whether two lease records of one revision were written at once. Records

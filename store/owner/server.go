@@ -158,7 +158,7 @@ func (s *Server) adoptContainers(identity string, infos []store.ContainerInfo) {
 	defer s.mu.Unlock()
 	s.lists = identity
 	s.containers, s.listed = map[feed.ResourceID]store.ContainerInfo{}, map[feed.ResourceID]bool{}
-	var resources []string
+	var resources, copied []string
 	for _, info := range infos {
 		s.listed[info.ID] = true
 		if info.State != store.ContainerReady {
@@ -168,11 +168,15 @@ func (s *Server) adoptContainers(identity string, infos []store.ContainerInfo) {
 		for _, p := range info.Partitions {
 			id := feed.Partition{Container: info.ID, Number: p.Number}
 			resources = append(resources, LeaseResource(id))
+			if info.Spec.Standbys > 0 {
+				copied = append(copied, LeaseResource(id))
+			}
 			if o := s.open[id]; o != nil {
 				o.setWish(info)
 			}
 		}
 	}
+	s.leases.SetCopied(copied) // first: a lease that is new here is not to move cold
 	s.leases.SetResources(resources, nil)
 }
 

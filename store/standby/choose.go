@@ -18,15 +18,19 @@ type Wish struct {
 	Standbys int
 	// Owner is the node that has its lease, or had it last.
 	Owner string
+	// Next is the node that is to own it when its copy is warm (leases.Group.Next); "" where it stays.
+	Next string
 }
 
 // Choose returns the partitions that the node self follows, in the order of the wishes. It ranks the
 // nodes of a partition by a hash of both, and takes the first ones that live and do not own it: so a
-// node that comes or goes changes little for the others, and nobody needs to agree.
+// node that comes or goes changes little for the others, and nobody needs to agree. Who is to own the partition next
+// follows it too, because it does not get it cold.
 //
 //	ranks of P: b a c   owner a          b follows
 //	                    a is dead        b follows, and takes it
 //	                    owner b          a follows; without a, c
+//	                    b owns too much  a follows, and c, to which it is to move; then owner c, and b follows
 func Choose(self string, nodes []string, wishes []Wish) []feed.Partition {
 	var chosen []feed.Partition
 	for _, w := range wishes {
@@ -41,7 +45,14 @@ func Choose(self string, nodes []string, wishes []Wish) []feed.Partition {
 func (w Wish) followers(nodes []string) []string {
 	others := slices.DeleteFunc(slices.Clone(nodes), func(node string) bool { return node == w.Owner })
 	slices.SortFunc(others, func(a, b string) int { return compareRanks(w.Partition, a, b) })
-	return others[:min(max(w.Standbys, 0), len(others))]
+	if w.Standbys <= 0 {
+		return nil
+	}
+	first := others[:min(w.Standbys, len(others))]
+	if slices.Contains(others, w.Next) && !slices.Contains(first, w.Next) {
+		first = append(slices.Clip(first), w.Next)
+	}
+	return first
 }
 
 // relieved says whether all who are to follow the partition are warm, so that others need not.

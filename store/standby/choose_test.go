@@ -19,6 +19,9 @@ func TestChoose(t *testing.T) {
 	wish := func(n, standbys int, owner string) standby.Wish {
 		return standby.Wish{Partition: partition(n), Standbys: standbys, Owner: owner}
 	}
+	next := func(n int, node string) standby.Wish {
+		return standby.Wish{Partition: partition(n), Standbys: 1, Owner: "a", Next: node}
+	}
 	tests := []struct {
 		name   string
 		self   string
@@ -31,6 +34,9 @@ func TestChoose(t *testing.T) {
 		{name: "nobody where none is wished", self: "b", nodes: []string{"a", "b"}, wishes: []standby.Wish{wish(0, 0, "a")}},
 		{name: "an owner that is gone", self: "b", nodes: []string{"b"}, wishes: []standby.Wish{wish(0, 1, "a")}, want: []feed.Partition{partition(0)}},
 		{name: "one that is alone", self: "a", nodes: []string{"a"}, wishes: []standby.Wish{wish(0, 1, "a")}},
+		{name: "who is to own it next, too", self: "c", nodes: []string{"a", "b", "c"}, wishes: []standby.Wish{next(0, "c"), next(1, "c"), next(2, "c")}, want: []feed.Partition{partition(0), partition(1), partition(2)}},
+		{name: "but not if it does not live", self: "c", nodes: []string{"a", "b"}, wishes: []standby.Wish{next(0, "c")}},
+		{name: "nor where no copies are wished", self: "c", nodes: []string{"a", "b", "c"}, wishes: []standby.Wish{{Partition: partition(0), Owner: "a", Next: "c"}}},
 		{name: "one that does not live", self: "c", nodes: []string{"a", "b"}, wishes: []standby.Wish{wish(0, 1, "a")}},
 	}
 	for _, test := range tests {

@@ -207,7 +207,8 @@ func wishesOf(containers []store.ContainerInfo, group *leases.Group) (wishes []W
 		}
 		for _, p := range info.Partitions {
 			id := feed.Partition{Container: info.ID, Number: p.Number}
-			wishes = append(wishes, Wish{id, info.Spec.Standbys, nodes[owner.LeaseResource(id)]})
+			resource := owner.LeaseResource(id)
+			wishes = append(wishes, Wish{Partition: id, Standbys: info.Spec.Standbys, Owner: nodes[resource], Next: group.Next[resource]})
 		}
 	}
 	return wishes

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -373,4 +374,30 @@ func TestACopyThatStaysIsFollowedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.ready(id)
+}
+
+// TestNothingMovesCold lets two stores join one that has all. Each gets its share, and none a partition of which it has
+// no copy that is ready: those that are no standby of it by its name make one first.
+func TestNothingMovesCold(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	spec := followed
+	spec.Partitions = 6
+	ct := c.container("things", spec)
+	a := c.start("a", t.TempDir())
+	a.owns(ct.Partitions()...)
+	scribble(t, ct, rand.New(rand.NewPCG(17, 17)), 60)
+	others := []*process{c.start("b", t.TempDir()), c.start("c", t.TempDir())}
+	poll.Until(t, func() error {
+		counts := []int{len(a.owners.Serving()), len(others[0].owners.Serving()), len(others[1].owners.Serving())}
+		return poll.Unless(slices.Equal(counts, []int{2, 2, 2}), fmt.Sprint("they serve ", counts))
+	})
+	for _, p := range others {
+		for _, id := range p.owners.Serving() {
+			_, since, _ := strings.Cut(p.log.String(), "partition is ready\" partition="+id.String()+" ")
+			if !regexp.MustCompile(`msg="lease taken".* resource=` + owner.LeaseResource(id) + " ").MatchString(since) {
+				t.Errorf("%s took %s cold:\n%s", p.node(), id, p.log)
+			}
+		}
+	}
 }

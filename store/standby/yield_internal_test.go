@@ -97,7 +97,7 @@ func TestFewCopiesAreFreedAtOnce(t *testing.T) {
 func TestWhoseACopyIs(t *testing.T) {
 	t.Parallel()
 	by := func(owner string) map[feed.Partition]Wish {
-		return map[feed.Partition]Wish{partition: {partition, 1, owner}}
+		return map[feed.Partition]Wish{partition: {Partition: partition, Standbys: 1, Owner: owner}}
 	}
 	tests := []struct {
 		name   string
