@@ -97,6 +97,12 @@ func TestNATS_UpTakesNobodyWithoutItsSecret(t *testing.T) {
 func TestNATS_ReadOnlyCredentialsShowEverythingAndChangeNothing(t *testing.T) {
 	dir, server := guarded(t)
 	creds := filepath.Join(dir, "credentials", natsd.FileReadOnly)
+	another := t.TempDir() // of a store that could be drained
+	spawn(t, "store", "--server", server, "--dir", another, "--listen", "off", "--creds", filepath.Join(dir, "credentials", natsd.FileAdmin))
+	node, err := os.ReadFile(filepath.Join(another, "node-id"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, args := range [][]string{
 		{"status"},
 		{"status", "--wide"},
@@ -138,6 +144,7 @@ func TestNATS_ReadOnlyCredentialsShowEverythingAndChangeNothing(t *testing.T) {
 		{"delete", "pipeline", "category-names", "--yes"},
 		{"backfill", "category-names"},
 		{"rewind", "category-names", "--to", "beginning"},
+		{"drain", strings.TrimSpace(string(node))},
 	} {
 		out, exit := run(t, server, append(args, "--creds", creds)...)
 		if exit == 0 || !strings.Contains(out, "for reading only") {

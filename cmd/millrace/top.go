@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace/millrace/cmd/millrace/internal/inspect"
 	"github.com/millrace/millrace/cmd/millrace/node"
+	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/pipelines/format"
 	"github.com/millrace/millrace/store/heat"
 )
@@ -154,8 +155,9 @@ of them. A node that runs both has two lines.
   WARM     the copies of other stores' partitions that it keeps and that are ready
   LOADING  those that it is to keep and that are not ready yet
   LEVEL    the feature level that it can read; see millrace upgrade
-  STATE    up; closed: it begins or drains, and takes nothing; silent: it has not been
-           heard of for the lifetime of a lease; left: it has ended
+  STATE    up; closed: it begins or ends, and takes nothing; drains: it is to give up
+           what it has, see millrace drain; silent: it has not been heard of for the
+           lifetime of a lease; left: it has ended
 
 A process that has ended is listed until its record is gone: that of a node with a
 directory stays.`,
@@ -174,6 +176,17 @@ directory stays.`,
 	}
 }
 
+// stateOf says how a process is. One that drains and lives is closed for that reason, or about to be.
+func stateOf(p *leases.Process) string {
+	switch {
+	case !p.Drains:
+		return string(p.State)
+	case p.State == leases.ProcessUp, p.State == leases.ProcessClosed:
+		return "drains"
+	}
+	return string(p.State) + ", drains"
+}
+
 func tellNodes(w io.Writer, f *inspect.Fleet) error {
 	var rows [][]string
 	for i := range f.Nodes {
@@ -183,7 +196,7 @@ func tellNodes(w io.Writer, f *inspect.Fleet) error {
 			warm, loading = strconv.Itoa(len(n.Warm)), strconv.Itoa(n.Loading)
 		}
 		rows = append(rows, []string{
-			n.Node, n.Group, cmp.Or(n.Host, "-"), string(n.State), strconv.Itoa(n.Level), strconv.Itoa(n.Leases), warm, loading,
+			n.Node, n.Group, cmp.Or(n.Host, "-"), stateOf(&n.Process), strconv.Itoa(n.Level), strconv.Itoa(n.Leases), warm, loading,
 			format.Ago(n.Seen.Add(time.Duration(n.Silent*float64(time.Second))), n.Seen),
 		})
 	}

@@ -37,14 +37,18 @@ func TestTellNodes(t *testing.T) {
 	f := &inspect.Fleet{Nodes: []inspect.Node{
 		{Process: leases.Process{Group: "store", Node: "n1", Host: "h1", Level: 2, State: leases.ProcessUp, Seen: seen, Warm: map[string]uint64{"store/abcdefgh/1": 7}}, Leases: 3, Loading: 2},
 		{Process: leases.Process{Group: "worker", Node: "n2", State: leases.ProcessSilent, Seen: seen, Silent: 90}},
+		{Process: leases.Process{Group: "worker", Node: "n3", State: leases.ProcessClosed, Drains: true, Seen: seen}, Leases: 1},
+		{Process: leases.Process{Group: "worker", Node: "n4", State: leases.ProcessLeft, Drains: true, Seen: seen}},
 	}}
 	var out strings.Builder
 	if err := tellNodes(&out, f); err != nil {
 		t.Fatal(err)
 	}
-	want := `NODE  ROLE    HOST  STATE   LEVEL  LEASES  WARM  LOADING  SEEN
-n1    store   h1    up      2      3       1     2        now
-n2    worker  -     silent  0      0       -     -        1m30s ago
+	want := `NODE  ROLE    HOST  STATE         LEVEL  LEASES  WARM  LOADING  SEEN
+n1    store   h1    up            2      3       1     2        now
+n2    worker  -     silent        0      0       -     -        1m30s ago
+n3    worker  -     drains        0      1       -     -        now
+n4    worker  -     left, drains  0      0       -     -        now
 `
 	if out.String() != want {
 		t.Errorf("%s\n%s is expected", out.String(), want)
