@@ -53,6 +53,12 @@ type child struct {
 // not end with ctx: an interrupted run ends it by stop, in good order. If this process is killed, the
 // kernel kills the child, which else would stay and keep its port and its directory.
 func (b *bench) startChild(ctx context.Context, verb string, args ...string) (*child, error) {
+	return b.startChildTo(ctx, nil, verb, args...)
+}
+
+// startChildTo is startChild of a process whose standard error is a file, unless that is nil. The caller may close the
+// file: the process has its own.
+func (b *bench) startChildTo(ctx context.Context, log *os.File, verb string, args ...string) (*child, error) {
 	binary, err := b.build(ctx)
 	if err != nil {
 		return nil, err
@@ -65,6 +71,9 @@ func (b *bench) startChild(ctx context.Context, verb string, args ...string) (*c
 	c := &child{home: "http://" + address, ended: make(chan error, 1), errors: &strings.Builder{}}
 	c.cmd = exec.CommandContext(context.WithoutCancel(ctx), binary, append([]string{verb, "--listen", address, "--log-level", "warn"}, args...)...)
 	c.cmd.Stderr = c.errors
+	if log != nil {
+		c.cmd.Stderr = log
+	}
 	c.cmd.Env, c.cmd.SysProcAttr = childEnviron(), &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := c.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start millrace %s: %w", verb, err)

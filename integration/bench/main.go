@@ -102,7 +102,7 @@ func parse(args []string, usage io.Writer) (*config, error) {
 	f.IntVar(&cfg.customers, "customers", fullShop, "number of customers in orders, flatten and lag; bars are judged at 20,000")
 	f.IntVar(&cfg.orders, "orders", fullBackfill, "number of orders in backfill; bars are judged at 250,000")
 	f.IntVar(&cfg.items, "items", fullAge, "number of items in age; bars are judged at 100,000")
-	f.IntVar(&cfg.times, "times", fullTimes, "how often the items of the old container in age are written; bars are judged at 50")
+	f.IntVar(&cfg.times, "times", 0, "how often the items of the old container in age are written, default 50, and how often each event of takeover happens, default 5; bars are judged at 50, and at 10")
 	f.IntVar(&cfg.rounds, "rounds", 5, "times that each measurement is taken")
 	f.Uint64Var(&cfg.seed, "seed", 1, "decides the data")
 	f.IntVar(&cfg.partitions, "partitions", 1, "physical partitions of the product container, except in writes, which does 1 and 4, and in years, which does 4")
@@ -116,7 +116,7 @@ func parse(args []string, usage io.Writer) (*config, error) {
 	f.StringVar(&cfg.dir, "dir", "", "`directory` for all data, on the disk to be measured; default a new one in $TMPDIR")
 	f.BoolVar(&cfg.keep, "keep", false, "leave the data where it is")
 	f.StringVar(&cfg.postgres, "postgres", "auto", "auto starts the one that is installed, off does without, else a `URL`")
-	f.StringVar(&cfg.binary, "binary", "", "millrace `binary` for memory, restart, console and years; default is built from this module")
+	f.StringVar(&cfg.binary, "binary", "", "millrace `binary` for memory, restart, console, years and takeover; default is built from this module")
 	f.BoolVar(&cfg.json, "json", false, "print the report as JSON")
 	f.StringVar(&cfg.save, "save", "", "also write the report as JSON to this `file`")
 	f.StringVar(&cfg.docs, "docs", "", "write the tables into this `page`, between their markers, and leave the rest of it")
@@ -143,6 +143,7 @@ func (c *config) check() error {
 		{"products", c.products, 1000},
 		{"customers", c.customers, 1},
 		{"orders", c.orders, 1},
+		{"times", c.times, 0},
 		{"rounds", c.rounds, 1},
 		{"partitions", c.partitions, 1},
 		{"writers", c.writers, 1},

@@ -1,0 +1,190 @@
+//go:build linux
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/integration/bench/dataset"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/owner"
+)
+
+// acks notes when writes are acknowledged, by the name of their partition's lease. Times count from began.
+type acks struct {
+	began time.Time
+
+	mu     sync.Mutex // guards what follows
+	at     map[string][]time.Duration
+	errors []failedWrite
+}
+
+// failedWrite is a write of which the client said that it failed.
+type failedWrite struct {
+	at  time.Duration
+	err error
+}
+
+func newAcks() *acks { return &acks{began: time.Now(), at: map[string][]time.Duration{}} }
+
+// now reads the clock of the times.
+func (a *acks) now() time.Duration { return time.Since(a.began) }
+
+// note notes the outcome of a write to a partition.
+func (a *acks) note(partition string, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	at := a.now() // under the lock, so that times are in order
+	if err != nil {
+		a.errors = append(a.errors, failedWrite{at, err})
+		return
+	}
+	a.at[partition] = append(a.at[partition], at)
+}
+
+// gap is a time without an acknowledgement.
+type gap struct {
+	partition string
+	from, to  time.Duration
+}
+
+func (g gap) length() time.Duration { return g.to - g.from }
+
+// longest returns the longest gap of one of some partitions that was not over at from and began before to. One that
+// still lasts ends now.
+func (a *acks) longest(partitions []string, from, to time.Duration) (longest gap) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.now()
+	for _, partition := range partitions {
+		all := a.at[partition]
+		first, _ := slices.BinarySearch(all, from)
+		last := from
+		if first > 0 {
+			last = all[first-1]
+		}
+		for _, at := range append(slices.Clone(all[first:]), now) {
+			if last >= to {
+				break
+			}
+			if at-last > longest.length() {
+				longest = gap{partition, last, at}
+			}
+			last = at
+		}
+	}
+	return longest
+}
+
+// failed returns the writes that failed between two moments.
+func (a *acks) failed(from, to time.Duration) (some []failedWrite) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, f := range a.errors {
+		if f.at >= from && f.at < to {
+			some = append(some, f)
+		}
+	}
+	return some
+}
+
+// counts counts the acknowledgements of partitions in steps from a moment on; others counts those of all others.
+func (a *acks) counts(partitions []string, from, step time.Duration, steps int) (of, others []int) {
+	of, others = make([]int, steps), make([]int, steps)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for partition, all := range a.at {
+		into := others
+		if slices.Contains(partitions, partition) {
+			into = of
+		}
+		first, _ := slices.BinarySearch(all, from)
+		for _, at := range all[first:] {
+			i := int((at - from) / step)
+			if i >= steps {
+				break
+			}
+			into[i]++
+		}
+	}
+	return of, others
+}
+
+// steadyWriters replace items drawn at random. Each writes to one partition only, so that those whose partition has no
+// owner keep nobody else waiting, and begins a write so often unless its last one is not answered yet.
+type steadyWriters struct {
+	into  *store.Container
+	set   *dataset.Set
+	items map[feed.Partition][]int
+	acks  *acks
+	every time.Duration // of one writer
+
+	stopped atomic.Bool
+	group   errgroup.Group
+}
+
+// byPartition returns the products of each partition.
+func byPartition(into *store.Container, set *dataset.Set) (map[feed.Partition][]int, error) {
+	items := map[feed.Partition][]int{}
+	for p := range set.Products() {
+		key, err := feed.NewPartitionKey(set.Category(set.CategoryOf(p), 0).ID)
+		if err != nil {
+			return nil, err
+		}
+		at := into.PartitionFor(key)
+		items[at] = append(items[at], p)
+	}
+	for _, p := range into.Partitions() {
+		if len(items[p]) == 0 {
+			return nil, fmt.Errorf("partition %s has none of %d products: take more", p, set.Products())
+		}
+	}
+	return items, nil
+}
+
+// start sets so many writers of each partition to work.
+func (w *steadyWriters) start(ctx context.Context, perPartition int, seed uint64) {
+	for i, p := range w.into.Partitions() {
+		for n := range perPartition {
+			number := uint64(i*perPartition + n)
+			w.group.Go(func() error {
+				w.write(ctx, p, rand.New(rand.NewPCG(seed, number)))
+				return nil
+			})
+		}
+	}
+}
+
+func (w *steadyWriters) write(ctx context.Context, p feed.Partition, random *rand.Rand) {
+	resource, items := owner.LeaseResource(p), w.items[p]
+	due := w.acks.now() + rand.N(w.every)
+	for !w.stopped.Load() && ctx.Err() == nil {
+		if wait(ctx, due-w.acks.now()) != nil {
+			return
+		}
+		// The key lets the client send the write again where it has no answer.
+		key := fmt.Sprintf("%x%x", random.Uint64(), random.Uint64())
+		_, err := w.into.Upsert(ctx, w.set.AppendProduct(nil, items[random.IntN(len(items))]), store.WriteOptions{IdempotencyKey: key})
+		w.acks.note(resource, err)
+		due = max(due+w.every, w.acks.now()) // what was missed is not made up for
+	}
+}
+
+// stop ends the writers when their writes at hand are answered.
+func (w *steadyWriters) stop() error {
+	w.stopped.Store(true)
+	return w.group.Wait()
+}
+
+// byLength orders gaps, the shortest first.
+func byLength(a, b gap) int { return cmp.Compare(a.length(), b.length()) }
