@@ -142,7 +142,7 @@
 //	right   428 ms               an answer may be given: Valid       one for all of them
 //
 // A member deposes another, by a write to that one's key, when nobody has a connection under its name, or when its key has
-// stood still for two seconds, in which this member saw all the time. From then on the other's leases count as free:
+// stood still for one and a half seconds, in which this member saw all the time. From then on the other's leases count as free:
 //
 //	depose, in the bucket ─▶ take: epoch + 1 ─▶ the work fences off the former holder ─▶ Settle: the right has run out ─▶ serve
 //

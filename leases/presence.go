@@ -64,6 +64,9 @@ func (l *loop) probeDue(runCtx context.Context, now time.Duration) {
 		return
 	}
 	l.probing, l.nextProbe = true, now+2*l.tick()
+	if l.cfg.Deposes {
+		l.nextProbe = now + l.tick() // whoever waits for it waits for this too
+	}
 	l.tasks.Go(func() {
 		ctx, cancel := context.WithTimeout(runCtx, 2*l.tick())
 		defer cancel()
@@ -118,6 +121,7 @@ func (l *loop) probed(runCtx context.Context, e probed) {
 		}
 	}
 	l.missed, l.answered = missed, answered
+	l.deposeDue(runCtx, l.clock())
 }
 
 // noteGone looks at what a member's record says of its presence. Of this process it may be said that it is gone, or

@@ -3,6 +3,7 @@ package leases
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -179,14 +180,16 @@ const (
 	// reaches the bucket has its right taken away for a way between two servers that is cut.
 	stillSure = right.Trust
 	// silenceMin is the least that silence returns.
-	silenceMin = 2 * time.Second
+	silenceMin = 1500 * time.Millisecond
+
+	hasLeft = "it has left"
 )
 
 // silence is for how long a key must not have been renewed where nothing else tells that its process is gone: it may be
 // stopped, cut off, or slow. Who trusts its right for longer renews it less often. The time in which this process did not
 // see is not counted.
 func (s *seat) silence(n *right.Node) time.Duration {
-	return max(silenceMin, 5*s.right.Trust(), 5*n.Trust)
+	return max(silenceMin, 3*s.right.Trust(), 3*n.Trust)
 }
 
 // deposeDue deposes who is gone, so that others may take its leases. Whoever finds it does, so it may be several at once.
@@ -210,7 +213,7 @@ func (l *loop) isGone(s *seat, n *right.Node) string {
 	m := l.view.members[n.Node]
 	switch {
 	case n.State == right.StateLeft:
-		return "it has left"
+		return hasLeft
 	case n.Still >= s.silence(n):
 		return "it has not renewed its key for " + n.Still.Round(time.Millisecond).String()
 	case n.Still >= max(stillSure, n.Trust) && m != nil && m.rec != nil && m.rec.Right == n.Incarnation && l.missed[m.rec.holder()] >= absentSure:
@@ -244,6 +247,10 @@ func (l *loop) depose(runCtx context.Context, s *seat, node, incarnation, why st
 			l.log.Warn("a node that seems to be gone was not deposed", "node", node, "why", why, "error", err)
 			return
 		}
-		l.log.Warn("a node was deposed; its leases are taken", "node", node, "incarnation", incarnation, "why", why)
+		level := slog.LevelWarn
+		if why == hasLeft {
+			level = slog.LevelInfo // it ended in order, and some of its leases before it could release them
+		}
+		l.log.Log(ctx, level, "a node was deposed; its leases are taken", "node", node, "incarnation", incarnation, "why", why)
 	})
 }

@@ -193,14 +193,14 @@ type attempts struct {
 func (c *Client) send(ctx context.Context, r *Request, stale *staleRead) (*Response, error) {
 	past := attempts{c: c, began: time.Now()}
 	pause := 2 * time.Millisecond
-	for {
+	for attempt := 0; ; attempt++ {
 		h := c.cfg.Local.find(r.Partition)
 		if h == nil {
 			// From here on every attempt has the key, whoever gets it.
 			r = r.keyed()
 		}
 		on := c.connection(r, h)
-		resp, err := c.once(ctx, r, h, c.attemptTime(ctx, r, stale))
+		resp, err := c.once(ctx, r, h, c.attemptTime(ctx, r, stale, attempt))
 		if err == nil && resp.Err != nil {
 			err = resp.Err
 		}
@@ -354,8 +354,8 @@ var errNoAnswer = errors.New("no answer")
 
 // attemptTime is how long one attempt waits for an answer: where a standby may be asked behind it, half of what is left
 // at most. A query leaves time by itself, and half would be less than what it may take.
-func (c *Client) attemptTime(ctx context.Context, r *Request, stale *staleRead) time.Duration {
-	within := r.attemptTime(c.cfg.Timeout)
+func (c *Client) attemptTime(ctx context.Context, r *Request, stale *staleRead, attempt int) time.Duration {
+	within := r.attemptTime(c.cfg.Timeout, attempt)
 	if ends, ok := ctx.Deadline(); ok && stale != nil && !r.slow() {
 		within = min(within, time.Until(ends)/2)
 	}
