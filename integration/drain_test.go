@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/store"
 )
 
@@ -56,11 +57,14 @@ func TestDrain(t *testing.T) {
 		t.Fatalf("drain: exit %d, %v: %s%s", exit, err, out, errs)
 	}
 	t.Logf("drain said:\n%s", errs)
-	for _, l := range c.leases("store/") {
-		if !b.holds(&l) {
-			t.Errorf("%s is of %s", l.Resource, l.Owner)
+	poll.Until(t, func() error { // given up is not taken yet
+		for _, l := range c.leases("store/") {
+			if !b.holds(&l) {
+				return fmt.Errorf("%s is of %s", l.Resource, l.Owner)
+			}
 		}
-	}
+		return nil
+	})
 	a.stop()
 	close(stop)
 	if err := <-done; err != nil {

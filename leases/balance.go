@@ -185,7 +185,11 @@ func (p *plan) assignFree() {
 		if p.taken[lease.Resource] != "" {
 			continue
 		}
-		if l := cmp.Or(p.lightest(lease.Resource), p.lightestOf(func(l *load) bool { return l.serves(lease.Resource) })); l != nil {
+		var warm *load // one that drains: better than that somebody loads it
+		if lease.Copied {
+			warm = p.lightestOf(func(l *load) bool { return l.serves(lease.Resource) && l.isWarm(lease.Resource) })
+		}
+		if l := cmp.Or(warm, p.lightest(lease.Resource), p.lightestOf(func(l *load) bool { return l.serves(lease.Resource) })); l != nil {
 			give(l, lease)
 		}
 	}

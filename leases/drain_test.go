@@ -178,3 +178,19 @@ func TestBalance_NothingMovesCold(t *testing.T) {
 		}
 	}
 }
+
+// TestBalance_WhoDrainsServesRatherThanThatSomebodyLoads: the only copy of a free lease is with a member that drains.
+func TestBalance_WhoDrainsServesRatherThanThatSomebodyLoads(t *testing.T) {
+	for _, names := range [][2]string{{"a/1", "b/1"}, {"b/1", "a/1"}} {
+		members := []leases.Member{{Holder: names[0], Drains: true, Warm: map[string]uint64{"x": 1}}, {Holder: names[1]}}
+		for _, copied := range []bool{true, false} {
+			want := names[1]
+			if copied {
+				want = names[0]
+			}
+			if got := leases.Balance(names[1], members, []leases.Lease{{Resource: "x", Copied: copied}}).Plan["x"]; got != want {
+				t.Errorf("copied %t: %s takes it, want %s", copied, got, want)
+			}
+		}
+	}
+}

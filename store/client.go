@@ -193,14 +193,14 @@ type attempts struct {
 func (c *Client) send(ctx context.Context, r *Request, stale *staleRead) (*Response, error) {
 	past := attempts{c: c, began: time.Now()}
 	pause := 2 * time.Millisecond
-	for attempt := 0; ; attempt++ {
+	for {
 		h := c.cfg.Local.find(r.Partition)
 		if h == nil {
 			// From here on every attempt has the key, whoever gets it.
 			r = r.keyed()
 		}
 		on := c.connection(r, h)
-		resp, err := c.once(ctx, r, h, c.attemptTime(ctx, r, stale, attempt))
+		resp, err := c.once(ctx, r, h, c.attemptTime(ctx, r, stale))
 		if err == nil && resp.Err != nil {
 			err = resp.Err
 		}
@@ -354,8 +354,8 @@ var errNoAnswer = errors.New("no answer")
 
 // attemptTime is how long one attempt waits for an answer: where a standby may be asked behind it, half of what is left
 // at most. A query leaves time by itself, and half would be less than what it may take.
-func (c *Client) attemptTime(ctx context.Context, r *Request, stale *staleRead, attempt int) time.Duration {
-	within := r.attemptTime(c.cfg.Timeout, attempt)
+func (c *Client) attemptTime(ctx context.Context, r *Request, stale *staleRead) time.Duration {
+	within := r.attemptTime(c.cfg.Timeout)
 	if ends, ok := ctx.Deadline(); ok && stale != nil && !r.slow() {
 		within = min(within, time.Until(ends)/2)
 	}
@@ -386,6 +386,10 @@ func (c *Client) once(ctx context.Context, r *Request, h Handler, within time.Du
 	// the attempt leaves some for the next owner.
 	attempt, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
+	if r.mayRepeat() {
+		looks := time.AfterFunc(lookInterval, func() { c.lookForOwner(attempt, r.Partition, cancel) })
+		defer looks.Stop()
+	}
 	msg, err := c.request(attempt, r, data)
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
@@ -399,6 +403,46 @@ func (c *Client) once(ctx context.Context, r *Request, h Handler, within time.Du
 		return nil, fmt.Errorf("%w: %w", errNoAnswer, err)
 	}
 	return DecodeResponse(msg.Data)
+}
+
+const (
+	// lookInterval is for how long an attempt is not answered before the client looks whether an owner is there, and how
+	// often it looks from then on.
+	lookInterval = 500 * time.Millisecond
+	// lookTime is how long it waits for the answer of one.
+	lookTime = lookInterval - 100*time.Millisecond
+)
+
+// lookForOwner calls gone when an attempt waits in vain, because its owner has died since, or another one has come: so the
+// next attempt finds that one when it serves, and not when the time of this one is over. An owner that is slow answers the
+// question for its state, beside all that it does.
+//
+//	nobody has the subject              the owner has gone with what it was asked
+//	no answer, and later one            it stood still, or another has taken over
+//	an answer, or none                  it is slow, or stands still: the attempt goes on
+func (c *Client) lookForOwner(attempt context.Context, p feed.Partition, gone func()) {
+	r := &Request{Partition: p, Status: &StatusRequest{}}
+	data := AppendRequest(nil, r)
+	tick := time.NewTicker(lookInterval)
+	defer tick.Stop()
+	for silent := false; ; {
+		looking, cancel := context.WithTimeout(attempt, lookTime)
+		_, err := c.request(looking, r, data)
+		cancel()
+		switch {
+		case attempt.Err() != nil:
+			return
+		case errors.Is(err, nats.ErrNoResponders), err == nil && silent:
+			gone()
+			return
+		}
+		silent = err != nil
+		select {
+		case <-attempt.Done():
+			return
+		case <-tick.C:
+		}
+	}
 }
 
 // request sends a request to the subject of its kind.

@@ -132,26 +132,23 @@ func (r *Request) repeatable() bool {
 // slow says whether one answer may take most of the time of the client.
 func (r *Request) slow() bool { return kinds[r.Kind()].slow }
 
-// attemptTime is how long one attempt, counted from 0, waits for an answer. A request that may be repeated does
-// not spend all of its time on one owner, which may have died, or been cut off without a word: the next one may
-// serve a second later. Later attempts wait for longer, for an owner that is slow.
+// attemptTime is how long one attempt waits for an answer. A request that may be repeated does
+// not spend all of its time on one owner, which may have died, or been cut off without a word.
 // A slow one gets most of the time, and leaves some for another attempt:
 //
-//	timeout 10s    read 0.5s, 1s, 2s    page of a fan-out 2s    query 6.7s    write without a key 10s
-func (r *Request) attemptTime(timeout time.Duration, attempt int) time.Duration {
+//	timeout 10s    read 2s    query 6.7s    write without a key 10s
+func (r *Request) attemptTime(timeout time.Duration) time.Duration {
 	switch {
 	case r.slow():
 		return timeout * 2 / 3
-	case kinds[r.Kind()].goesOn: // its sender repeats it
-		return min(timeout, attemptMax)
-	case r.repeatable():
-		return min(timeout, attemptMax/4<<min(attempt, 2))
+	case r.mayRepeat():
+		return min(timeout, 2*time.Second)
 	}
 	return timeout
 }
 
-// attemptMax is how long an attempt waits at most that is made again.
-const attemptMax = 2 * time.Second
+// mayRepeat says whether somebody asks again where nobody answers: the client, or the request's sender.
+func (r *Request) mayRepeat() bool { return r.repeatable() || kinds[r.Kind()].goesOn }
 
 // name names the request in messages: a single operation by what it does.
 func (r *Request) name() string {

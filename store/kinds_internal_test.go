@@ -36,8 +36,8 @@ func TestKinds_EachIsWhole(t *testing.T) {
 func TestRequest_APageIsRepeatedByItsSender(t *testing.T) {
 	for _, until := range []int64{0, 1} {
 		r := &Request{PatchMany: &PatchMany{Until: until}}
-		if r.repeatable() || r.attemptTime(time.Minute, 0) != 2*time.Second {
-			t.Errorf("until %d: repeatable %t, an attempt waits %s", until, r.repeatable(), r.attemptTime(time.Minute, 0))
+		if r.repeatable() || r.attemptTime(time.Minute) != 2*time.Second {
+			t.Errorf("until %d: repeatable %t, an attempt waits %s", until, r.repeatable(), r.attemptTime(time.Minute))
 		}
 	}
 }

@@ -99,8 +99,6 @@ const (
 	standbyTime = time.Second
 	// silentPause is for how long a standby that did not answer is not asked before the owner.
 	silentPause = 5 * time.Second
-	// attemptLate counts as an attempt that waits as long as one does at most.
-	attemptLate = 2
 )
 
 // sendStale is send of a request that a standby may answer too; not, if stale is nil.
@@ -122,12 +120,12 @@ func (c *Client) standbySilent(p feed.Partition) bool {
 
 // askStandby returns what a standby answers, in one part of so many of the time that is left; nil if none does.
 func (c *Client) askStandby(ctx context.Context, r *Request, lsn feed.LSN, parts int) *Response {
-	within := max(standbyTime, r.attemptTime(c.cfg.Timeout, attemptLate)/2)
+	within := max(standbyTime, r.attemptTime(c.cfg.Timeout)/2)
 	if ends, ok := ctx.Deadline(); ok {
 		left := time.Until(ends)
 		within = min(within, left/time.Duration(parts))
 		// Before the owner is asked: a query that takes as long at the standby has the owner's attempt before it.
-		if rest := left - r.attemptTime(c.cfg.Timeout, attemptLate) - lastAttempt; parts > 1 && r.slow() && rest > 0 {
+		if rest := left - r.attemptTime(c.cfg.Timeout) - lastAttempt; parts > 1 && r.slow() && rest > 0 {
 			within = min(within, rest)
 		}
 	}

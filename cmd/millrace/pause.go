@@ -125,6 +125,9 @@ func (a *app) drain(ctx context.Context, s *session, i *inspect.Inspector, node 
 	if d, err = a.drained(ctx, i, d); err != nil {
 		return err
 	}
+	if d.Runs() && !d.Drains && ctx.Err() == nil {
+		return bad("node %s is not to drain any more: somebody has taken it back", node)
+	}
 	if !d.Runs() {
 		return bad("node %s does not run any more; others get what it had", node)
 	}
@@ -139,7 +142,7 @@ func (a *app) drain(ctx context.Context, s *session, i *inspect.Inspector, node 
 
 // drained waits until a node has drained, or the time for that is over, and returns how far it is then.
 func (a *app) drained(ctx context.Context, i *inspect.Inspector, d *inspect.Drain) (*inspect.Drain, error) {
-	said := ""
+	said, asked := "", false // asked: the wish was seen, so it is gone where it is not
 	for {
 		now, err := i.Drain(ctx, d.Node)
 		switch {
@@ -152,9 +155,10 @@ func (a *app) drained(ctx context.Context, i *inspect.Inspector, d *inspect.Drai
 		case !await.Passes(err):
 			return nil, err
 		}
-		if d.Done() || !d.Runs() {
+		if d.Done() || !d.Runs() || asked && !d.Drains {
 			return d, nil
 		}
+		asked = asked || d.Drains
 		if d.String() != said {
 			said = d.String()
 			fmt.Fprintln(a.err, said)

@@ -46,9 +46,12 @@ func ask[T any](ctx context.Context, try func(context.Context) (answer T, again 
 		ctx, cancel = context.WithTimeout(ctx, askTimeout)
 		defer cancel()
 	}
+	began := time.Now()
 	for {
 		answer, again, err := try(ctx)
-		if !again {
+		// Nobody may have the subject for a moment, as in a cluster whose servers have just begun. For longer there is no
+		// JetStream.
+		if !again && (!errors.Is(err, nats.ErrNoResponders) || time.Since(began) > tryTimeout) {
 			return answer, err
 		}
 		select {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -276,10 +277,32 @@ func (r *Registry) positions(ctx context.Context, c *store.ContainerInfo, start 
 	return starts, nil
 }
 
-// position returns where start is in one log. The error is *feed.TrimmedError also if the log
+const (
+	// noLogMax is for how long a log that the catalog names, and JetStream does not, is looked for: a server that has just
+	// become the leader of JetStream's own state may say so of one that was made a moment ago.
+	noLogMax   = 3 * time.Second
+	noLogPause = 100 * time.Millisecond
+)
+
+// position returns where start is in one log.
+func (r *Registry) position(ctx context.Context, p feed.Partition, start feed.Start) (feed.Position, error) {
+	for began := time.Now(); ; {
+		at, err := r.positionNow(ctx, p, start)
+		if !errors.Is(err, feed.ErrNoLog) || time.Since(began) > noLogMax {
+			return at, err
+		}
+		select {
+		case <-time.After(noLogPause):
+		case <-ctx.Done():
+			return at, err
+		}
+	}
+}
+
+// positionNow is position as JetStream tells it now. The error is *feed.TrimmedError also if the log
 // still holds what lies behind it, and may be trimmed beyond it at any moment: nobody
 // registers below a trim point.
-func (r *Registry) position(ctx context.Context, p feed.Partition, start feed.Start) (feed.Position, error) {
+func (r *Registry) positionNow(ctx context.Context, p feed.Partition, start feed.Start) (feed.Position, error) {
 	log, err := feed.OpenLog(ctx, r.JetStream, p, r.cfg.Log)
 	if err != nil {
 		return feed.Position{}, fmt.Errorf("open the log of %s: %w", p, err)

@@ -268,12 +268,16 @@ func (p *Partition) guardRefusal(r *store.Request, resp *store.Response) *store.
 func (p *Partition) handle(ctx context.Context, r *store.Request) *store.Response {
 	h := handlerOf(r)
 	// What goes on to the decider is answered behind an append, or behind a look at the lease (commit).
-	isOwner := p.trusted
+	isOwner := p.lease.Valid
 	if h != nil && h.decide != nil && !readsOne(r) {
-		isOwner = p.mayAppend
+		isOwner = p.lease.Lasts
 	}
-	if !isOwner(ctx) {
-		return &store.Response{Err: p.notOwner()}
+	if !isOwner() {
+		doubt, cancel := context.WithTimeout(ctx, p.doubtMax)
+		defer cancel()
+		if !p.awaitLease(doubt, isOwner) {
+			return &store.Response{Err: p.notOwner()}
+		}
 	}
 	if why := p.closedFor.Load(); why != nil && (h == nil || !h.evenClosed) {
 		return &store.Response{Err: why}
@@ -304,12 +308,12 @@ func (p *Partition) handle(ctx context.Context, r *store.Request) *store.Respons
 const (
 	// doubtPause is the pause between two looks at a lease in doubt.
 	doubtPause = 10 * time.Millisecond
-	// doubtMax is for how long a request waits for it. It holds a place that others need, and is asked again.
+	// doubtMax is for how long a request waits for it: it holds a place that others need, and is asked again.
 	doubtMax = time.Second
 )
 
 // trusted reports whether the lease is held. While that is in doubt, because this
-// process was late to renew it, it waits until it is known, for doubtMax at most.
+// process was late to renew it, it waits until it is known; that is not for long.
 func (p *Partition) trusted(ctx context.Context) bool { return p.awaitLease(ctx, p.lease.Valid) }
 
 // mayAppend reports whether an append is worth to be tried; it waits as trusted does. The log decides.
@@ -321,12 +325,8 @@ func (p *Partition) awaitLease(ctx context.Context, ok func() bool) bool {
 	}
 	tick := time.NewTicker(doubtPause)
 	defer tick.Stop()
-	late := time.NewTimer(p.doubtMax)
-	defer late.Stop()
 	for {
 		select {
-		case <-late.C:
-			return false
 		case <-p.decided: // the term is over
 			return false
 		case <-p.lease.Trust().Done():

@@ -84,7 +84,7 @@ func drainOf(node string, processes []leases.Process, held []leases.Lease, conta
 	slices.Sort(d.known)
 	d.known = slices.Compact(d.known)
 	for k := range processes {
-		if p := &processes[k]; p.Node == node && len(takers[p.Group]) == 0 {
+		if p := &processes[k]; p.Node == node && p.State != leases.ProcessLeft && len(takers[p.Group]) == 0 {
 			d.alone = append(d.alone, p.Group)
 		}
 	}
