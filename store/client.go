@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -182,16 +183,17 @@ func (c *Client) bound(ctx context.Context) (context.Context, context.CancelFunc
 type attempts struct {
 	c       *Client
 	began   time.Time
-	unknown bool       // an attempt went unanswered and may have been carried out
-	oldest  connection // of the attempts that did, over NATS
-	leaving error      // what a process that gives the partition up has answered since then
-	since   time.Time  // when it answered so first
+	unknown bool        // an attempt went unanswered and may have been carried out
+	oldest  connection  // of the attempts that did, over NATS
+	leaving error       // what a process that gives the partition up has answered since then
+	since   time.Time   // when it answered so first
+	silent  atomic.Bool // the owner did not answer the last look for it (lookForOwner)
 }
 
 // send sends a request until it is answered, or nobody can answer it any more. Where an attempt was not
 // answered a standby is asked, if stale is not nil.
 func (c *Client) send(ctx context.Context, r *Request, stale *staleRead) (*Response, error) {
-	past := attempts{c: c, began: time.Now()}
+	past := &attempts{c: c, began: time.Now()}
 	pause := 2 * time.Millisecond
 	for {
 		h := c.cfg.Local.find(r.Partition)
@@ -200,7 +202,7 @@ func (c *Client) send(ctx context.Context, r *Request, stale *staleRead) (*Respo
 			r = r.keyed()
 		}
 		on := c.connection(r, h)
-		resp, err := c.once(ctx, r, h, c.attemptTime(ctx, r, stale))
+		resp, err := c.once(ctx, r, h, c.attemptTime(ctx, r, stale), &past.silent)
 		if err == nil && resp.Err != nil {
 			err = resp.Err
 		}
@@ -363,7 +365,7 @@ func (c *Client) attemptTime(ctx context.Context, r *Request, stale *staleRead) 
 }
 
 // once asks h, or for so long over NATS without it.
-func (c *Client) once(ctx context.Context, r *Request, h Handler, within time.Duration) (*Response, error) {
+func (c *Client) once(ctx context.Context, r *Request, h Handler, within time.Duration, silent *atomic.Bool) (*Response, error) {
 	if h != nil {
 		resp := h.Handle(ctx, r)
 		if resp.Err != nil && resp.Err.Status == StatusUnknown {
@@ -387,7 +389,7 @@ func (c *Client) once(ctx context.Context, r *Request, h Handler, within time.Du
 	attempt, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	if r.mayRepeat() {
-		looks := time.AfterFunc(lookInterval, func() { c.lookForOwner(attempt, r.Partition, cancel) })
+		looks := time.AfterFunc(lookInterval, func() { c.lookForOwner(attempt, r.Partition, silent, cancel) })
 		defer looks.Stop()
 	}
 	msg, err := c.request(attempt, r, data)
@@ -420,23 +422,26 @@ const (
 //	nobody has the subject              the owner has gone with what it was asked
 //	no answer, and later one            it stood still, or another has taken over
 //	an answer, or none                  it is slow, or stands still: the attempt goes on
-func (c *Client) lookForOwner(attempt context.Context, p feed.Partition, gone func()) {
+//
+// silent tells what the last look has found, from one attempt to the next.
+func (c *Client) lookForOwner(attempt context.Context, p feed.Partition, silent *atomic.Bool, gone func()) {
 	r := &Request{Partition: p, Status: &StatusRequest{}}
 	data := AppendRequest(nil, r)
 	tick := time.NewTicker(lookInterval)
 	defer tick.Stop()
-	for silent := false; ; {
+	for {
 		looking, cancel := context.WithTimeout(attempt, lookTime)
 		_, err := c.request(looking, r, data)
 		cancel()
 		switch {
 		case attempt.Err() != nil:
 			return
-		case errors.Is(err, nats.ErrNoResponders), err == nil && silent:
+		case errors.Is(err, nats.ErrNoResponders), err == nil && silent.Load():
+			silent.Store(false)
 			gone()
 			return
 		}
-		silent = err != nil
+		silent.Store(err != nil)
 		select {
 		case <-attempt.Done():
 			return

@@ -52,7 +52,7 @@ func TestLookForOwner_FindsThatAnAttemptWaitsInVain(t *testing.T) {
 				defer func() { _ = sub.Unsubscribe() }()
 			}
 			gone := false
-			(&Client{nc: nc}).lookForOwner(attempt, p, func() { gone = true })
+			(&Client{nc: nc}).lookForOwner(attempt, p, new(atomic.Bool), func() { gone = true })
 			if gone != c.gone {
 				t.Errorf("gone: %t after %d looks", gone, n.Load())
 			}
