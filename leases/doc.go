@@ -167,8 +167,8 @@
 //	b is warm for them         a gives them up, b takes them
 //	a dies before              they are free: whoever is warm takes them, else anybody
 //
-// A node that is to drain ([Drain]) reads so from the bucket, in each group, and says so in its record. Its members count
-// as closed. It gives up what others would take by the same plan, a few leases at a time, and goes on with the rest. A
+// A node that is to drain ([Drain]) reads so from the bucket, in each group, and says so in its record. Others count them as such
+// that take only what nobody else does. It gives up what others would take by the same plan, a few leases at a time, and goes on with the rest. A
 // lease that is free and that nobody else takes, it takes: a wish to drain stops nothing. Bound leases stay.
 //
 // # When things go wrong

@@ -47,7 +47,7 @@ const (
 type probed struct{ found map[string]presence }
 
 // probeDue asks the neighbors whether they are there, every second tick, and every tick while one
-// was absent. Only groups whose work is fenced, or whose members depose each other, do.
+// was absent, or where members depose each other. Only such groups do, and those whose work is fenced.
 func (l *loop) probeDue(runCtx context.Context, now time.Duration) {
 	if l.cfg.prober == nil {
 		return
