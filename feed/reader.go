@@ -32,7 +32,8 @@ func (r *Reader) Expect(sum Checksum) { r.prev = sum }
 
 // Next returns the next commit. It waits for one until ctx ends; then it
 // returns the context's cause and the reader may be used further. Other errors
-// are final and as those of Tail.Next.
+// are final and as those of Tail.Next, or a *SplitError behind the last commit of a
+// partition that was split.
 func (r *Reader) Next(ctx context.Context) (*Commit, error) {
 	for r.err == nil {
 		c, err := r.fromRing()
@@ -188,6 +189,12 @@ func (r *Reader) deliver(c *Commit) (*Commit, error) {
 		return nil, r.fail(&MismatchError{Partition: r.s.log.p, Stream: r.s.log.api.stream(), LSN: c.LSN, What: fmt.Sprintf("commit follows checksum %s, the one before had %s when it was read", c.Prev, r.prev)})
 	}
 	r.next, r.prev = c.LSN+1, c.Sum
+	switch split, err := SplitOf(c); {
+	case err != nil:
+		return nil, r.fail(fmt.Errorf("partition %s: LSN %d: %w", r.s.log.p, c.LSN, err))
+	case split != nil:
+		_ = r.fail(&SplitError{Partition: r.s.log.p, Last: c.LSN, Sum: c.Sum, Split: split}) // of the next call
+	}
 	return c, nil
 }
 

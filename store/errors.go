@@ -134,3 +134,18 @@ func (e *NoOwnerError) Error() string {
 
 // Is matches ErrUnavailable.
 func (e *NoOwnerError) Is(target error) bool { return target == error(ErrUnavailable) }
+
+// SplitError says that a partition was split, and that nothing happened: its items are in its children. Who asks for
+// a key asks one of them, who asks for the partition asks both; Container.Refresh knows them.
+type SplitError struct {
+	Partition feed.Partition
+	// Former is what the catalog says of it.
+	Former FormerPartition
+}
+
+func (e *SplitError) Error() string {
+	return fmt.Sprintf("partition %s was split at LSN %d into %d and %d", e.Partition, e.Former.Last, e.Former.Children[0], e.Former.Children[1])
+}
+
+// Is matches ErrNotOwner.
+func (e *SplitError) Is(target error) bool { return target == error(ErrNotOwner) }

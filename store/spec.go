@@ -99,6 +99,8 @@ type ContainerInfo struct {
 	// Tombstones are what cascades follow that copy items of the container.
 	Tombstones []tombstone.Wish `json:"tombstones,omitempty"`
 	Partitions []PartitionInfo  `json:"partitions"`
+	// Former are the partitions that were split, and whose logs are still there.
+	Former []FormerPartition `json:"former,omitempty"`
 	// Policies are what a client of the Azure Cosmos DB protocol declared beyond
 	// Spec, such as its indexing policy, in that protocol's JSON. May be empty.
 	Policies json.RawMessage `json:"policies,omitempty"`
@@ -115,4 +117,15 @@ type PartitionInfo struct {
 	Number uint32     `json:"number"`
 	Range  feed.Range `json:"range"`
 	Log    feed.LogID `json:"log"`
+}
+
+// FormerPartition is a partition that was split. Its children, which may be former ones too, hold its items.
+type FormerPartition struct {
+	PartitionInfo
+	// Last is the LSN of the last commit of its log, Checksum that of the commit.
+	Last     feed.LSN `json:"last"`
+	Checksum string   `json:"checksum"`
+	// Children are the numbers of its children, in the order of their ranges, First the first LSN of their logs.
+	Children []uint32 `json:"children"`
+	First    feed.LSN `json:"first"`
 }

@@ -15,6 +15,7 @@
 //	1  releases that keep every log whole
 //	2  logs are trimmed, and pipelines begin with a snapshot
 //	3  commits are compressed
+//	4  partitions are split
 //
 // What is younger than a release and written at its level all the same is written so that
 // it can pass over it: members of records that it does not know, metadata of streams.
@@ -37,13 +38,16 @@ import (
 )
 
 // Newest is the level that this release can read.
-const Newest = 3
+const Newest = 4
 
 // Trims is the level from which on logs are trimmed.
 const Trims = 2
 
 // Compresses is the level from which on commits are compressed.
 const Compresses = 3
+
+// Splits is the level from which on partitions are split.
+const Splits = 4
 
 // label is where the stream of the catalog's bucket tells the level of the data.
 const label = "millrace.level"
