@@ -379,6 +379,18 @@ func (c *Catalog) createLog(ctx context.Context, info *ContainerInfo, p Partitio
 	return nil
 }
 
+// errUnchanged ends a change that finds all as it is to be.
+var errUnchanged = errors.New("unchanged")
+
+// encode returns the record as the catalog's bucket holds it.
+func (i *ContainerInfo) encode() ([]byte, error) {
+	data, err := json.Marshal(i)
+	if err != nil {
+		return nil, fmt.Errorf("container %s/%s: %w", i.Database, i.Name, err)
+	}
+	return data, nil
+}
+
 // modify changes a record by compare-and-set, trying again while others win.
 func (c *Catalog) modify(ctx context.Context, database, name string, change func(*ContainerInfo) error) (ContainerInfo, error) {
 	for {
@@ -386,12 +398,15 @@ func (c *Catalog) modify(ctx context.Context, database, name string, change func
 		if err != nil {
 			return info, err
 		}
-		if err := change(&info); err != nil {
+		switch err := change(&info); {
+		case errors.Is(err, errUnchanged):
+			return info, nil
+		case err != nil:
 			return info, err
 		}
-		data, err := json.Marshal(info)
+		data, err := info.encode()
 		if err != nil {
-			return info, fmt.Errorf("container %s/%s: %w", database, name, err)
+			return info, err
 		}
 		info.Revision, err = c.kv.Update(ctx, catalogKey(database, name), data, info.Revision)
 		if err == nil {

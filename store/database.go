@@ -243,7 +243,7 @@ func (c *Catalog) removeUnnamed(ctx context.Context, info *ContainerInfo) error 
 const unnamedMax = 10 * time.Second
 
 func (c *Catalog) deleteLogs(ctx context.Context, info *ContainerInfo) error {
-	for _, p := range info.Partitions {
+	for _, p := range info.Named() {
 		if err := feed.DeleteLog(ctx, c.js, feed.Partition{Container: info.ID, Number: p.Number}); err != nil {
 			return fmt.Errorf("delete the log of %s/%d: %w", info.ID, p.Number, err)
 		}

@@ -29,6 +29,7 @@ const (
 	KindPinned
 	KindSnapshot
 	KindStates
+	KindSplit
 )
 
 // kinds has each kind, by its number. A new kind is a file with its types and its entry,
@@ -53,6 +54,7 @@ var kinds = [...]kind{
 	KindPinned:      pinnedKind,
 	KindSnapshot:    snapshotKind,
 	KindStates:      statesKind,
+	KindSplit:       splitKind,
 }
 
 // kind is all that this package knows of one kind of request.

@@ -38,6 +38,7 @@ type Request struct {
 	Pin         *PinSnapshot
 	Pinned      *ReadPinned
 	Snapshot    *ReadSnapshot
+	Split       *SplitPartition
 }
 
 // Response answers a Request. Err is set if the request as a whole was refused
@@ -63,4 +64,5 @@ type Response struct {
 	Pin         *PinResult
 	Pinned      *PinnedPage
 	Snapshot    *SnapshotObject
+	Split       *SplitResult
 }

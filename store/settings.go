@@ -345,4 +345,7 @@ type Parent struct {
 	// behind the genesis hold.
 	Entries uint64 `json:"entries"`
 	Digest  string `json:"digest"`
+	// Range is that of a partition into which the other one was split: it has the other's state at LSN, as far as that lies
+	// in the range, and no control transactions hold it. nil where a log was restored.
+	Range *feed.Range `json:"range,omitempty"`
 }

@@ -197,7 +197,7 @@ func (e *Exam) addRecord(entry jetstream.KeyValueEntry, named map[feed.Partition
 			return
 		}
 		e.Containers = append(e.Containers, info)
-		for _, p := range info.Partitions {
+		for _, p := range info.Named() {
 			named[feed.Partition{Container: info.ID, Number: p.Number}] = true
 		}
 	}

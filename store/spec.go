@@ -99,6 +99,8 @@ type ContainerInfo struct {
 	// Tombstones are what cascades follow that copy items of the container.
 	Tombstones []tombstone.Wish `json:"tombstones,omitempty"`
 	Partitions []PartitionInfo  `json:"partitions"`
+	// Splits are those that are planned, or under way.
+	Splits []PlannedSplit `json:"splits,omitempty"`
 	// Former are the partitions that were split, and whose logs are still there.
 	Former []FormerPartition `json:"former,omitempty"`
 	// Policies are what a client of the Azure Cosmos DB protocol declared beyond

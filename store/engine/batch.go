@@ -61,6 +61,9 @@ func (b *Batch) empty() {
 // Put writes an item in place of before, or a new one if before is nil. It sets
 // after.Expires as the schema says. Both share key and id. Nothing is kept of them.
 func (b *Batch) Put(after, before *Item) error {
+	if b.passes(after) {
+		return nil
+	}
 	after.Expires = b.schema.Expires(after.Body, after.Modified)
 	at := b.item(after)
 	b.putExpiry(at, after, before)
@@ -72,12 +75,18 @@ func (b *Batch) Put(after, before *Item) error {
 // PutBody writes an item of which neither indexed values, nor unique ones, nor
 // Expires differ from what was before. It writes Expires as it is.
 func (b *Batch) PutBody(after *Item) error {
+	if b.passes(after) {
+		return nil
+	}
 	b.item(after)
 	return nil
 }
 
 // Delete removes an item.
 func (b *Batch) Delete(before *Item) error {
+	if b.passes(before) {
+		return nil
+	}
 	o := b.begin(kindItem)
 	b.appendItemKey(before)
 	o.del = true
@@ -90,6 +99,9 @@ func (b *Batch) Delete(before *Item) error {
 
 // PutRecord writes a record of the owner: kind and key name it.
 func (b *Batch) PutRecord(kind byte, key, value []byte) error {
+	if b.p.share != nil && !b.p.share.Record(kind, key) {
+		return nil
+	}
 	o := b.begin(kindRecord)
 	b.buf = append(append(b.buf, kind), key...)
 	o.value = len(b.buf)
@@ -100,12 +112,18 @@ func (b *Batch) PutRecord(kind byte, key, value []byte) error {
 
 // DeleteRecord removes a record, which need not be there.
 func (b *Batch) DeleteRecord(kind byte, key []byte) error {
+	if b.p.share != nil && !b.p.share.Record(kind, key) {
+		return nil
+	}
 	o := b.begin(kindRecord)
 	b.buf = append(append(b.buf, kind), key...)
 	o.del = true
 	b.finish(o)
 	return nil
 }
+
+// passes says that the batch passes over an item, which is not of the partition's share.
+func (b *Batch) passes(it *Item) bool { return b.p.share != nil && !b.p.share.holdsKey(it.Key) }
 
 // SetState says what the partition's state is when the batch is committed.
 func (b *Batch) SetState(s State) { b.state = &s }

@@ -31,7 +31,7 @@ func (s *Snapshot) State() (State, error) {
 	return decodeState(value)
 }
 
-// Dump lists all that the snapshot holds but its State, in the order of the keys. It is
+// Dump lists all that the snapshot holds but its State, or of that its share (Only), in the order of the keys. It is
 // what Load makes a partition of, and what Digest is the hash of. The bytes are valid
 // until the scan goes on, which ends after its first error.
 //
@@ -52,7 +52,7 @@ func (s *Snapshot) Dump() iter.Seq2[DumpEntry, error] {
 		for it.Rewind(); it.Valid(); it.Next() {
 			e.Key = it.Item().Key()[prefixLen:]
 			// The state is passed on beside the dump. How far this node has synced is its own matter.
-			if e.Key[0] == kindState || e.Key[0] == kindSynced || e.Key[0] == kindWitness {
+			if e.Key[0] == kindState || e.Key[0] == kindSynced || e.Key[0] == kindWitness || s.share != nil && !s.share.Holds(e.Key) {
 				continue
 			}
 			if err := it.Item().Value(show); err != nil {
@@ -94,6 +94,29 @@ func (d *Digester) add(b []byte) {
 
 // Sum returns the digest of what was added.
 func (d *Digester) Sum() uint64 { return d.h.Sum64() }
+
+// Digest returns a hash of items, index entries, unique entries, expiries and
+// records. Two partitions that applied the same log up to the same commit have the
+// same digest (while no index is being built), wherever they did it and however
+// often they were interrupted. The state, which can be compared as it is, and what
+// only this node knows are left out.
+func (p *Partition) Digest() (uint64, error) {
+	s := p.Snapshot()
+	defer s.Close()
+	return s.Digest()
+}
+
+// Digest is Partition.Digest of the snapshot.
+func (s *Snapshot) Digest() (uint64, error) {
+	d := NewDigester()
+	for e, err := range s.Dump() {
+		if err != nil {
+			return 0, err
+		}
+		d.Add(e)
+	}
+	return d.Sum(), nil
+}
 
 // LoadOptions tell how a partition is loaded. The zero value is that of a load of which nothing
 // is known, and that tells nobody how it goes.

@@ -103,6 +103,20 @@ func logicalPrefixLen(key []byte) int {
 	}
 	levels := int(key[0])
 	at := 1 + epkLen*levels
+	if at > len(key) {
+		return -1
+	}
+	n := encodedKeyLen(key[at:], levels)
+	if n < 0 {
+		return -1
+	}
+	return at + n
+}
+
+// encodedKeyLen returns how many bytes of key are an encoded partition key of so many levels, behind which something
+// stands; -1 if it does not begin with one.
+func encodedKeyLen(key []byte, levels int) int {
+	at := 0
 	for range levels {
 		if at >= len(key) {
 			return -1

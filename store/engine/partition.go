@@ -19,6 +19,7 @@ type Partition struct {
 	id     feed.Partition
 	prefix atomic.Uint32 // replaced by Clear
 	found  State
+	share  *Share // nil: all
 
 	cleared atomic.Bool // since it was opened: nothing of what was found is there
 	torn    atomic.Bool // parts of what was found are not there

@@ -15,6 +15,7 @@ type Snapshot struct {
 	ts     uint64
 	txn    *badger.Txn // nil if err is set
 	err    error
+	share  *Share // of which Dump shows; nil: all
 
 	buf []byte // of a key
 

@@ -74,7 +74,7 @@ func (a *applier) apply(c *feed.Commit) error {
 			if err := a.commitPart(b); err != nil {
 				return err
 			}
-			if err := a.applyControl(t.Control, c.Time); err != nil {
+			if err := errors.Join(a.applyControl(t.Control, c.Time), applySplit(b, t.Control)); err != nil {
 				return err
 			}
 			b.SetSchema(a.engineSchema())
@@ -349,7 +349,7 @@ func (a *applier) forgot(b *engine.Batch, count int) error {
 func (a *applier) applyControl(c *feed.Control, time int64) error {
 	switch c.Kind {
 	case store.ControlGenesis, store.ControlSettings:
-	case store.ControlTakeover, store.ControlTrim, feed.ControlMove:
+	case store.ControlTakeover, store.ControlTrim, feed.ControlMove, feed.ControlPrepareSplit, feed.ControlSplit, feed.ControlAbandonSplit:
 		return nil
 	case store.ControlParent:
 		return nil

@@ -107,8 +107,8 @@ func (c *committer) commit(ctx context.Context, d *draft) error {
 	c.p.compression.note(c.buf)
 	record(ctx, commit, len(c.buf), len(d.replies), start, appended)
 	d.answer()
-	if d.closes {
-		return fmt.Errorf("partition %s: %w", c.p.id, errGoesOn)
+	if d.ends != nil {
+		return fmt.Errorf("partition %s: %w", c.p.id, d.ends)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package owner
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -135,6 +136,8 @@ type Config struct {
 
 	// level is that of the data. Server.Run follows it.
 	level *featurelevel.Known
+	// openLog opens the log of another partition.
+	openLog func(context.Context, feed.Partition) (Log, error)
 
 	// caches is what RuleCacheBytes allows, shared by the partitions of a server.
 	caches *cacheBudget

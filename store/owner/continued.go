@@ -30,7 +30,7 @@ import (
 // So the state stays a function of the log (I3), wherever it is replayed, and no process
 // needs anything but its log. Once there is a snapshot, such a log is trimmed like any other.
 
-// continued returns the first commit of a log that continues another one and of which nothing
+// continued returns the first commit of a log that continues another one, whose state it holds, and of which nothing
 // was trimmed; nil for any other log.
 func (p *Partition) continued(ctx context.Context, shape *feed.Shape) (*feed.Commit, error) {
 	if shape.Begin() == 1 || shape.First > shape.Begin() {
@@ -40,7 +40,7 @@ func (p *Partition) continued(ctx context.Context, shape *feed.Shape) (*feed.Com
 	if err != nil {
 		return nil, fmt.Errorf("partition %s: %w", p.id, err)
 	}
-	if !Begins(c) {
+	if parent, ok := ParentOf(c); !Begins(c) || ok && parent.Range != nil {
 		return nil, nil
 	}
 	return c, nil
@@ -59,8 +59,14 @@ func (a *applier) applyState(block []byte) error {
 }
 
 // beginContinued makes the applier of a log that continues another one and so needs no
-// snapshot; nil for any other log.
+// snapshot of its own; nil for any other log.
 func (p *Partition) beginContinued(ctx context.Context, shape *feed.Shape) (*applier, error) {
+	if parent, genesis, err := p.childOf(ctx, shape); parent != nil || err != nil {
+		if err != nil {
+			return nil, err
+		}
+		return p.beginChild(ctx, shape, parent, genesis)
+	}
 	c, err := p.continued(ctx, shape)
 	if c == nil {
 		return nil, err

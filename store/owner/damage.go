@@ -480,6 +480,10 @@ func (p *Partition) needsOwn(ctx context.Context) bool {
 		}
 		return false
 	}
+	if parent, _, err := p.childOf(ctx, shape); err == nil && parent != nil {
+		p.log.Info("the partition was made by a split; a snapshot of its own is taken")
+		return true
+	}
 	p.log.Warn("the log was trimmed, and there is no snapshot of what is gone; one is taken")
 	return true
 }

@@ -169,6 +169,7 @@ func (d *decider) handedOver() {
 // begin starts the next draft.
 func (d *decider) begin() {
 	d.draft = &draft{lsn: d.next, generation: d.generation, time: max(d.time, d.p.now())}
+	d.abandonLateSplit()
 }
 
 // reset takes the applied state as the truth: at first, and after an append that
@@ -180,6 +181,7 @@ func (d *decider) reset() {
 	d.pending = newOverlay()
 	d.cache.clear()
 	d.refresh(true)
+	d.findSplit()
 	d.begin()
 }
 

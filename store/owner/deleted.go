@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -106,11 +108,15 @@ func (s *Server) tellKept(id feed.Partition, why string) {
 		"partition", id.String(), "why", why)
 }
 
-// unlisted says whether a partition's container is not in the catalog.
+// unlisted says whether a partition's container is not in the catalog, or does not name it any more.
 func (s *Server) unlisted(id feed.Partition) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.listed != nil && !s.listed[id.Container]
+	if s.listed == nil || !s.listed[id.Container] {
+		return s.listed != nil
+	}
+	info, ready := s.containers[id.Container]
+	return ready && !slices.ContainsFunc(info.Named(), func(p store.PartitionInfo) bool { return p.Number == id.Number })
 }
 
 // inUse says whether this process serves a partition, opens it, or follows it.
@@ -220,4 +226,103 @@ func (s *Server) dropSnapshots(ctx context.Context, id feed.Partition) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// forgetFormer drops the logs of partitions that were split and that nobody needs any more. For each of them one process
+// looks: the one that serves the first of its keys.
+func (s *Server) forgetFormer(ctx context.Context) {
+	s.mu.Lock()
+	infos := slices.Collect(maps.Values(s.containers))
+	s.mu.Unlock()
+	for i := range infos {
+		info := &infos[i]
+		for k := range info.Former {
+			f := &info.Former[k]
+			heir := slices.IndexFunc(info.Partitions, func(p store.PartitionInfo) bool { return p.Range.Contains(f.Range.Min) })
+			if heir < 0 || !s.serves(feed.Partition{Container: info.ID, Number: info.Partitions[heir].Number}) {
+				continue
+			}
+			id := feed.Partition{Container: info.ID, Number: f.Number}
+			why, err := s.formerNeeded(ctx, info, f)
+			if err == nil && why == "" {
+				err = s.dropFormer(ctx, info, id)
+			}
+			if err != nil && ctx.Err() == nil {
+				s.cfg.Logger.Warn("the log of a partition that was split could not be dropped; trying again", "partition", id.String(), "error", err)
+			}
+		}
+	}
+}
+
+func (s *Server) serves(id feed.Partition) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.open[id]
+	return o != nil && o.p.closedFor.Load() == nil
+}
+
+// formerNeeded says why the log of a partition that was split has to stay; "" if it may go.
+//
+//	its children's states     begin with it, until each has a snapshot of its own log
+//	readers                   end it before they begin with its children
+//	retention                 is for those of whom nobody knows
+func (s *Server) formerNeeded(ctx context.Context, info *store.ContainerInfo, f *store.FormerPartition) (why string, err error) {
+	if s.cfg.snapshots == nil || info.Spec.ChangeFeed.Kept() == store.RetentionForever {
+		return "it is kept for ever", nil
+	}
+	for _, child := range info.Partitions {
+		if !slices.Contains(f.Children, child.Number) {
+			continue
+		}
+		all, _, err := snapshot.Newest(ctx, s.cfg.snapshots, feed.Partition{Container: info.ID, Number: child.Number})
+		if err != nil {
+			return "", err
+		}
+		if !slices.ContainsFunc(all, func(m *snapshot.Manifest) bool { return m.Log == child.Log }) {
+			return fmt.Sprintf("partition %d has no snapshot of its own yet", child.Number), nil
+		}
+	}
+	id := feed.Partition{Container: info.ID, Number: f.Number}
+	log, err := feed.OpenLog(ctx, s.js, id, s.cfg.Log)
+	if errors.Is(err, feed.ErrNoLog) {
+		return "", nil // somebody was at it
+	}
+	if err != nil {
+		return "", err
+	}
+	defer log.Close()
+	ended, err := log.Time(ctx, f.Last)
+	if err != nil {
+		return "", err
+	}
+	if kept := time.Duration(info.Spec.ChangeFeed.Kept()); time.Since(ended) < kept {
+		return fmt.Sprintf("changeFeed.retention keeps %s", kept), nil
+	}
+	if s.cfg.Holds == nil {
+		return "", nil
+	}
+	holds, barred, err := s.cfg.Holds(ctx)
+	if err != nil || barred != "" {
+		return barred, err
+	}
+	if held := holds[id]; len(held) > 0 {
+		return held[0].why(), nil
+	}
+	return "", nil
+}
+
+// dropFormer drops the snapshots, the lease's record and the log of a partition that was split, and has the catalog forget
+// it. What engines have of it goes when the catalog does not name it any more.
+func (s *Server) dropFormer(ctx context.Context, info *store.ContainerInfo, id feed.Partition) error {
+	err := s.dropSnapshots(ctx, id)
+	if err == nil {
+		err = s.leases.Forget(ctx, LeaseResource(id))
+	}
+	if err == nil {
+		err = s.catalog.ForgetFormer(ctx, info.Database, info.Name, id.Number)
+	}
+	if err == nil {
+		s.cfg.Logger.Info("the log of a partition that was split is not needed any more and was dropped", "partition", id.String())
+	}
+	return err
 }

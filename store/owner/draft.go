@@ -66,7 +66,7 @@ type draft struct {
 	bytes      int
 	pages      int
 	trimmed    feed.LSN // the trim point that it raises to; 0 if it raises none
-	closes     bool     // the log's stream: nothing is appended behind it
+	ends       error    // the term, because nothing is appended behind it to the log's stream; nil if more is
 }
 
 // empty says that the draft has nobody to answer and nothing to append.

@@ -222,6 +222,9 @@ func (s *Server) own(ctx context.Context, held *leases.Held) error {
 		}
 		defer back()
 	}
+	if s.awaitHeir(ctx, id) != nil {
+		return nil // the lease has ended
+	}
 	var stand *standIn
 	defer func() { stand.stop() }()
 	tries := 0 // that found no room

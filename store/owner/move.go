@@ -33,7 +33,7 @@ var errGoesOn = errors.New("the log goes on in a new stream")
 
 // opensAnew says whether a term ended so that the next one begins at once.
 func opensAnew(err error) bool {
-	return errors.Is(err, errHealed) || errors.Is(err, errGoesOn) || errors.Is(err, errLogChanged)
+	return errors.Is(err, errHealed) || errors.Is(err, errGoesOn) || errors.Is(err, errSplit) || errors.Is(err, errLogChanged)
 }
 
 // paysToMove reports whether a log that denies purges is worth copying: it is if at least as
@@ -179,7 +179,7 @@ func (p *Partition) commitMove(ctx context.Context, to feed.MoveData) error {
 		t := newTxn(d.view(), d.draft)
 		t.control = &feed.Control{Kind: feed.ControlMove, Data: data}
 		d.draft.add(t, nil)
-		d.draft.closes = true
+		d.draft.ends = errGoesOn
 		lsn, generation = d.decided(), d.generation
 	}) {
 		return errStopped

@@ -153,10 +153,14 @@ type Partition struct {
 	compression compression
 	shape       atomic.Pointer[feed.Shape]      // of the stream, likewise
 	trim        atomic.Pointer[store.TrimState] // nil until the log was looked at
+	splitting   atomic.Pointer[feed.Split]      // that is prepared; nil if none is. Stored by the decider
 	clock       atomic.Pointer[reading]
 	early       *store.Error // of checkClock, which one goroutine calls at a time
 	// engineScrubbed is of the process's engine. Set before the partition is served.
 	engineScrubbed *atomic.Pointer[store.ScrubState]
+
+	// Set before the partition is served.
+	planSplit func(context.Context, *store.SplitPartition) *store.Response
 
 	pins pinBook     // has a lock of its own
 	heat *heat.Meter // nobody waits for it

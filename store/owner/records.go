@@ -20,6 +20,7 @@ const (
 	recordIdemTime    = 'J' // by time and idempotency key: when to forget it
 	recordTombstone   = 'T' // by kind of tombstone and item: what is left of the item
 	recordTombTime    = 'U' // by kind, time and item: when to forget it
+	recordSplit       = 'S' // by nothing: the split that is prepared, and behind the split commit that it is done
 	recordAccumulator = 'A' // by pipeline, generation and a key of their own: accumulators, pending rows
 )
 

@@ -1,6 +1,7 @@
 package owner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,6 +67,10 @@ func (p *Partition) open(ctx context.Context, want feed.LogID) error {
 		// Each time: the owner before this one may have closed the log meanwhile.
 		if err := p.goOn(ctx); err != nil {
 			return err
+		}
+		// Nothing goes behind it: the children have it all.
+		if split, err := splitDone(p.engine); split != nil || err != nil {
+			return cmp.Or(err, error(&splitError{split, a.last}))
 		}
 		err := p.takeOver(ctx, a)
 		if err == nil {

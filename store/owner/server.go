@@ -35,6 +35,7 @@ type Server struct {
 	opened   chan struct{} // holds a token when a partition was opened; for the scrub
 	relisted chan struct{} // holds a token when the catalog has changed; for dropLoop
 	pinAsked chan struct{} // holds a token when somebody waits for a pin
+	planned  chan struct{} // holds a token when the catalog has changed, or a partition was opened; for splitLoop
 
 	told map[feed.Partition]string // why state is kept that the catalog does not list; of dropLoop
 
@@ -49,6 +50,7 @@ type Server struct {
 	open       map[feed.Partition]*serving
 	followed   map[feed.Partition]*engine.Partition // whose copies are written by who follows their logs; see noteFollowed
 	lacking    map[feed.Partition]int               // how often their leases were given up for want of room
+	heirs      map[feed.Partition]*heirship         // whose copies are made ready by who splits their parent
 }
 
 // serving is one partition that is open.
@@ -74,10 +76,12 @@ func NewServer(nc *nats.Conn, catalog *store.Catalog, db *engine.DB, manager *le
 	if cfg.snapshots != nil {
 		cfg.others = cfg.otherSnapshots(js)
 	}
+	cfg.openLog = func(ctx context.Context, p feed.Partition) (Log, error) { return feed.OpenLog(ctx, js, p, cfg.Log) }
 	return &Server{
 		cfg: cfg, nc: nc, js: js, catalog: catalog, home: newHome(db), leases: manager, opened: make(chan struct{}, 1), pinAsked: make(chan struct{}, 1),
-		relisted: make(chan struct{}, 1),
-		open:     map[feed.Partition]*serving{}, followed: map[feed.Partition]*engine.Partition{}, lacking: map[feed.Partition]int{},
+		relisted: make(chan struct{}, 1), planned: make(chan struct{}, 1),
+		open: map[feed.Partition]*serving{}, followed: map[feed.Partition]*engine.Partition{}, lacking: map[feed.Partition]int{},
+		heirs:     map[feed.Partition]*heirship{},
 		confirmed: map[feed.ResourceID]confirmation{}, told: map[feed.Partition]string{},
 	}, nil
 }
@@ -111,6 +115,7 @@ func (s *Server) Run(ctx context.Context) error {
 	wg.Go(func() { s.scrubLoop(work) })
 	wg.Go(func() { s.snapshotLoop(work) })
 	wg.Go(func() { s.trimLoop(work) })
+	wg.Go(func() { s.splitLoop(work) })
 	wg.Go(func() { s.heldLoop(work) })
 	wg.Go(func() { s.heatLoop(work) })
 	wg.Go(func() { s.remakeLoop(work) })
@@ -147,9 +152,11 @@ func (s *Server) watchCatalog(ctx context.Context) {
 // passes wishes on to the open ones.
 func (s *Server) catalogChanged(identity string, infos []store.ContainerInfo) {
 	s.adoptContainers(identity, infos)
-	select {
-	case s.relisted <- struct{}{}:
-	default:
+	for _, changed := range []chan struct{}{s.relisted, s.planned} {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
 	}
 }
 
@@ -250,6 +257,9 @@ func (s *Server) serve(ctx context.Context, engine *engine.DB, id feed.Partition
 	if damage, ok := errors.AsType[*DamagedError](err); ok {
 		return s.serveDamaged(ctx, p, damage)
 	}
+	if ended, ok := errors.AsType[*splitError](err); ok {
+		return s.endSplit(ctx, p, ended.split)
+	}
 	if err != nil {
 		return err
 	}
@@ -300,6 +310,7 @@ func (s *Server) followWishes(ctx context.Context, o *serving) {
 // changed while p was opened.
 func (s *Server) register(p *Partition) *serving {
 	p.engineScrubbed, p.pins.asked = &s.engineScrubbed, s.pinAsked
+	p.planSplit = func(ctx context.Context, r *store.SplitPartition) *store.Response { return s.planSplit(ctx, p, r) }
 	o := &serving{p: p, wants: make(chan store.ContainerInfo, 1)}
 	s.mu.Lock()
 	s.open[p.id] = o
@@ -310,9 +321,11 @@ func (s *Server) register(p *Partition) *serving {
 	if s.cfg.Local != nil {
 		s.cfg.Local.Add(p.id, p)
 	}
-	select {
-	case s.opened <- struct{}{}:
-	default:
+	for _, changed := range []chan struct{}{s.opened, s.planned} {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
 	}
 	return o
 }

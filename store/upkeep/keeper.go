@@ -316,7 +316,7 @@ func labelsOf(records []store.Record) (map[string]labels, error) {
 		if r.Info.State == store.ContainerDeleting {
 			continue
 		}
-		for _, p := range r.Info.Partitions {
+		for _, p := range r.Info.Named() {
 			l, err := store.Labels(r.Data, r.Written, p)
 			if err != nil {
 				errs = append(errs, fmt.Errorf("container %s/%s: %w", r.Info.Database, r.Info.Name, err))

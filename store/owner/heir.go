@@ -1,0 +1,221 @@
+package owner
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/engine"
+	"github.com/millrace/millrace/store/snapshot"
+)
+
+// A partition into which another one is split has that one's state, as far as it lies in its range, and then what its own
+// log says. The state is not in its log:
+//
+//	parent's log   1 ... L ........... s: split        no more
+//	                     │             │
+//	child's seed         └─ entries of its range as of L, a snapshot under the child's number
+//	child's state           seed, then L+1 to s of the parent's log, of its range
+//	child's log                        └─▶ first: genesis, parent (log, s, checksum, range)    first+1: ...
+//
+// So it stays a function of logs (I3), wherever it is made. A seed was read back before the parent's log was ended, and
+// it stays, and so does the parent's log behind it, until the child has a snapshot of its own log.
+
+// childOf returns what the log goes on from, if it is that of a partition into which another one was split, and
+// nothing of it was trimmed; nil for any other log.
+func (p *Partition) childOf(ctx context.Context, shape *feed.Shape) (*store.Parent, *feed.Commit, error) {
+	if shape.Begin() == 1 || shape.First > shape.Begin() || shape.Commits == 0 {
+		return nil, nil, nil
+	}
+	c, err := p.feed.Read(ctx, shape.First)
+	if err != nil {
+		return nil, nil, fmt.Errorf("partition %s: %w", p.id, err)
+	}
+	if parent, ok := ParentOf(c); ok && parent.Range != nil {
+		return &parent, c, nil
+	}
+	return nil, nil, nil
+}
+
+// heir brings the engine's copy of a child to the states that its parent's log had. One goroutine uses it.
+type heir struct {
+	p *Partition // the child
+	a *applier
+	// The parent's log.
+	log    Log
+	parent feed.Partition
+	tail   *feed.Tail // of that log, behind what was applied; nil before the first commit is asked for
+}
+
+// shareOf is the share of what a partition holds that belongs to a range of its keys. at returns the schema by which
+// records are told.
+func shareOf(within feed.Range, levels int, at func() *schema) *engine.Share {
+	return &engine.Share{Range: within, Levels: levels, Record: func(kind byte, key []byte) bool {
+		switch kind {
+		case recordAccumulator:
+			return sharesAccumulator(within, at(), string(key))
+		case recordSplit:
+			return false
+		}
+		// What a producer did, what fan-outs are under way, what was done under an idempotency key, and what is left of
+		// items that went: whoever asks asks the partition of his key, and both may be that.
+		return true
+	}}
+}
+
+// sharesAccumulator says whether an accumulator, or a pending row, is of a target in a range.
+func sharesAccumulator(within feed.Range, s *schema, key string) bool {
+	for _, r := range s.rules {
+		rest, ok := strings.CutPrefix(key, r.prefix)
+		if !ok {
+			continue
+		}
+		g, _, ok := r.GroupOfKey([]byte(rest))
+		if !ok {
+			return true
+		}
+		of, ok := r.TargetKey(g, s.key)
+		return !ok || within.Contains(of.Hash())
+	}
+	// Behind the pipeline, a zero byte and the generation: a mark, the length of the item key, that key.
+	_, rest, _ := strings.Cut(key, "\x00")
+	rest = rest[min(4, len(rest)):]
+	if rest == "" || rest[0] != pendingRowMark {
+		return true
+	}
+	size, n := binary.Uvarint([]byte(rest[1:]))
+	if n <= 0 || uint64(len(rest)-1-n) < size {
+		return true
+	}
+	of, _, err := engine.ParseItemKey([]byte(rest[1+n : 1+n+int(size)]))
+	return err != nil || within.Contains(of.Hash())
+}
+
+// inherit begins with what this process has of a child, or with its seed. log is that of the parent, upTo the last of its
+// commits that may be in it.
+func (p *Partition) inherit(ctx context.Context, log Log, parent feed.Partition, within feed.Range, upTo feed.LSN) (*heir, error) {
+	h := &heir{p: p, log: log, parent: parent}
+	state, err := p.engine.State()
+	if err != nil {
+		return nil, fmt.Errorf("partition %s: %w", p.id, err)
+	}
+	if state.Log != log.ID() || state.Applied > upTo {
+		if state, err = h.plant(ctx, upTo); err != nil {
+			return nil, err
+		}
+	}
+	p.unfit = "" // it was another log's, and that is its parent's
+	h.a = &applier{p: p.engine, log: p.log, partial: true, last: applied{lsn: state.Applied, sum: state.Sum, time: state.Time}}
+	if h.a.schema, err = compileSettings(state.Settings); err != nil {
+		return nil, fmt.Errorf("partition %s: %w", p.id, err)
+	}
+	p.engine.SetShare(shareOf(within, len(h.a.schema.key), func() *schema { return h.a.schema }))
+	return h, nil
+}
+
+// plant loads the newest seed of the child.
+func (h *heir) plant(ctx context.Context, upTo feed.LSN) (engine.State, error) {
+	var errs []error
+	for _, from := range h.p.cfg.snapshotStores() {
+		all, damage, err := snapshot.Newest(ctx, from, h.p.id)
+		errs = append(errs, err, errors.Join(damage...))
+		for _, m := range all {
+			if m.Log != h.log.ID() || m.LSN > upTo {
+				continue
+			}
+			err := h.p.loadInto(ctx, from, m, &feed.Shape{})
+			if err == nil {
+				h.p.log.Info("seed of the partition loaded", "of", h.parent.String(), "lsn", uint64(m.LSN), "entries", m.Entries, "bytes", m.Bytes)
+				return h.p.engine.State()
+			}
+			if _, full := errors.AsType[*engine.NoRoomError](err); full || ctx.Err() != nil {
+				return engine.State{}, err
+			}
+			errs = append(errs, err)
+		}
+	}
+	return engine.State{}, fmt.Errorf("partition %s: what partition %s had when it was split is not to be found: %w", h.p.id, h.parent,
+		errors.Join(append(errs, errNoSeed)...))
+}
+
+var errNoSeed = errors.New("there is no snapshot of its share that can be read")
+
+// lsn is that of the last commit of the parent that was applied.
+func (h *heir) lsn() feed.LSN { return h.a.last.lsn }
+
+// follow applies the parent's commits up to an LSN, which its log has.
+func (h *heir) follow(ctx context.Context, upTo feed.LSN) error {
+	if h.lsn() >= upTo {
+		return nil
+	}
+	if h.tail == nil {
+		var err error
+		if h.tail, err = h.log.Tail(ctx, h.lsn()+1, feed.TailOptions{Prev: h.a.last.sum}); err != nil {
+			return fmt.Errorf("partition %s: log of %s: %w", h.p.id, h.parent, err)
+		}
+	}
+	for h.lsn() < upTo {
+		c, err := h.tail.Next(ctx)
+		if err != nil {
+			return fmt.Errorf("partition %s: log of %s: %w", h.p.id, h.parent, err)
+		}
+		if err := h.a.apply(c); err != nil {
+			return fmt.Errorf("partition %s: apply commit %s of %s: %w", h.p.id, c.LSN, h.parent, err)
+		}
+		h.p.lease.Progress()
+	}
+	return nil
+}
+
+// close frees what the heir holds. What the engine has of the child stays.
+func (h *heir) close() {
+	if h.tail != nil {
+		h.tail.Close()
+	}
+	h.p.engine.SetShare(nil)
+}
+
+// comeOfAge makes the state that was inherited whole that of the child's own log, which goes on behind LSN after.
+func (h *heir) comeOfAge(own feed.LogID, after feed.LSN, time int64) error {
+	h.p.engine.SetShare(nil)
+	h.a.last.lsn, h.a.last.time = after, max(h.a.last.time, time)
+	b := h.p.engine.NewBatch(nil)
+	// Of nobody's epoch: leases of the child begin anew.
+	b.SetState(engine.State{Log: own, Applied: after, Sum: h.a.last.sum, Time: h.a.last.time, Settings: h.a.settings()})
+	return b.Commit()
+}
+
+// beginChild makes the applier of a partition into which another one was split, from that one's state.
+func (p *Partition) beginChild(ctx context.Context, shape *feed.Shape, parent *store.Parent, genesis *feed.Commit) (*applier, error) {
+	of, err := feed.ParsePartition(parent.Partition)
+	if err != nil {
+		return nil, fmt.Errorf("partition %s: its log goes on from %q: %w", p.id, parent.Partition, err)
+	}
+	log, err := p.cfg.openLog(ctx, of)
+	if err != nil {
+		return nil, fmt.Errorf("partition %s: log of %s, from which it goes on: %w", p.id, of, err)
+	}
+	defer log.Close()
+	if log.ID() != parent.Log {
+		return nil, p.lost(shape, "it goes on from log %s of partition %s, and that has log %s", parent.Log, of, log.ID())
+	}
+	h, err := p.inherit(ctx, log, of, *parent.Range, parent.LSN)
+	if err != nil {
+		return nil, err
+	}
+	defer h.close()
+	if err := h.follow(ctx, parent.LSN); err != nil {
+		return nil, err
+	}
+	if h.a.last.sum != genesis.Prev {
+		return nil, p.lost(shape, "it goes on from LSN %d of partition %s with checksum %s, and that has %s there", parent.LSN, of, genesis.Prev, h.a.last.sum)
+	}
+	if err := h.comeOfAge(shape.Log, genesis.LSN-1, genesis.Time); err != nil {
+		return nil, fmt.Errorf("partition %s: %w", p.id, err)
+	}
+	return h.a, p.checkWhole(h.a, shape)
+}

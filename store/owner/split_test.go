@@ -1,0 +1,160 @@
+package owner_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/integration/poll"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/owner"
+)
+
+// splitContainer makes a container of one partition, with an index and a unique key.
+func splitContainer(t *testing.T, c *cluster, client *store.Client) *store.Container {
+	t.Helper()
+	_, err := c.catalog.Create(t.Context(), "default", "things", store.ContainerSpec{
+		PartitionKey: []string{"/pk"}, Partitions: 1, Indexes: []string{"/n"}, UniqueKeys: [][]string{{"/u"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reopen(t, client)
+}
+
+func reopen(t *testing.T, client *store.Client) *store.Container {
+	t.Helper()
+	ct, err := client.Container(t.Context(), "default", "things")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ct
+}
+
+func splitItem(n int) []byte {
+	return fmt.Appendf(nil, `{"id":"i%d","pk":"p%d","n":%d,"u":"u%d","text":"%0200d"}`, n, n%97, n%10, n, n)
+}
+
+// awaitSplit waits until the catalog names the children of a partition.
+func awaitSplit(t *testing.T, client *store.Client, number uint32) *store.Container {
+	t.Helper()
+	var ct *store.Container
+	poll.Until(t, func() error {
+		ct = reopen(t, client)
+		for _, p := range ct.Info().Partitions {
+			if p.Number == number {
+				return fmt.Errorf("partition %d is still there", number)
+			}
+		}
+		return nil
+	})
+	return ct
+}
+
+// A partition is split while it is written: every acknowledged write is in its child, once, a retry under its idempotency
+// key finds what the parent did, and LSNs go up.
+func TestI2_ASplitKeepsWhatWasAcknowledged(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.cfg.Snapshots = owner.SnapshotConfig{Store: owner.SnapshotsStream}
+	p := c.process("a", t.TempDir())
+	p.client = store.NewClient(c.conn(), c.catalog, store.ClientConfig{Timeout: 2 * time.Second})
+	ct := splitContainer(t, c, p.client)
+	const before = 500
+	etags := make([]store.ETag, before)
+	for n := range before {
+		item, err := ct.Create(t.Context(), splitItem(n), store.WriteOptions{IdempotencyKey: fmt.Sprint("k", n)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		etags[n] = item.ETag
+	}
+	// Writers go on through it, each with the container as the catalog has it then.
+	var wrote [4]atomic.Int64
+	ctx, stop := context.WithCancel(t.Context())
+	var writers sync.WaitGroup
+	for w := range wrote {
+		writers.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				id := 10_000*(w+1) + n
+				for {
+					ct, err := p.client.Container(t.Context(), "default", "things")
+					if err == nil {
+						short, cancel := context.WithCancel(t.Context())
+						_, err = ct.Create(short, splitItem(id), store.WriteOptions{IdempotencyKey: fmt.Sprint("w", id)})
+						cancel()
+					}
+					if err == nil {
+						break
+					}
+					if !errors.Is(err, store.ErrNotOwner) && !errors.Is(err, store.ErrUnavailable) && !errors.Is(err, store.ErrUnknown) {
+						t.Errorf("write %d: %v", id, err)
+						return
+					}
+				}
+				wrote[w].Add(1)
+			}
+		})
+	}
+	parent := ct.Partitions()[0]
+	plan, err := ct.Split(t.Context(), parent, store.SplitPartition{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	split := awaitSplit(t, p.client, 0)
+	stop()
+	writers.Wait()
+	ct = reopen(t, p.client)
+	info := split.Info()
+	if len(info.Partitions) != 2 || info.Partitions[0].Log != plan.Children[0].Log || len(info.Former) != 1 || len(info.Splits) != 0 {
+		t.Fatalf("the catalog has %+v, planned was %+v", info, plan)
+	}
+	for n := range before {
+		key, _ := feed.NewPartitionKey(fmt.Sprint("p", n%97))
+		item, err := ct.Read(t.Context(), key, fmt.Sprint("i", n))
+		if err != nil || item.ETag != etags[n] {
+			t.Fatalf("item %d: %+v, %v; it had ETag %v", n, item, err, etags[n])
+		}
+		again, err := ct.Create(t.Context(), splitItem(n), store.WriteOptions{IdempotencyKey: fmt.Sprint("k", n)})
+		if err != nil || again.ETag != etags[n] {
+			t.Fatalf("item %d again under its key: %+v, %v", n, again, err)
+		}
+		if _, err := ct.Create(t.Context(), splitItem(n)); !errors.Is(err, store.ErrConflict) {
+			t.Fatalf("item %d again: %v", n, err)
+		}
+	}
+	total := before
+	for w := range wrote {
+		for n := range int(wrote[w].Load()) {
+			id := 10_000*(w+1) + n
+			key, _ := feed.NewPartitionKey(fmt.Sprint("p", id%97))
+			if _, err := ct.Read(t.Context(), key, fmt.Sprint("i", id)); err != nil {
+				t.Fatalf("write %d was acknowledged: %v", id, err)
+			}
+			total++
+		}
+	}
+	count := 0
+	for _, part := range ct.Partitions() {
+		n, err := ct.Count(t.Context(), part, store.Scope{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n == 0 {
+			t.Errorf("partition %s holds nothing", part)
+		}
+		count += n
+	}
+	if count != total {
+		t.Errorf("the children hold %d items, %d were acknowledged", count, total)
+	}
+	item, err := ct.Upsert(t.Context(), splitItem(0))
+	if err != nil || item.ETag.LSN < info.Former[0].First {
+		t.Errorf("a write behind the split: %+v, %v; LSNs of children begin at %d", item, err, info.Former[0].First)
+	}
+}
