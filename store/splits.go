@@ -29,10 +29,11 @@ type SplitResult struct {
 }
 
 var splitKind = kind{
-	name:   "split",
-	asked:  func(r *Request) bool { return r.Split != nil },
-	writes: func(r *Request) bool { return !r.Split.Dry },
-	slow:   true, // the middle is looked for in all that it holds
+	name:    "split",
+	asked:   func(r *Request) bool { return r.Split != nil },
+	writes:  func(r *Request) bool { return !r.Split.Dry },
+	mayRead: true, // a dry one
+	slow:    true, // the middle is looked for in all that it holds
 	encode: func(w *wireWriter, r *Request) {
 		w.str(string(r.Split.At))
 		w.bool(r.Split.Dry)

@@ -97,9 +97,9 @@ func requests(t testing.TB) []*store.Request {
 		{Partition: p, Pinned: &store.ReadPinned{}},
 		{Partition: p, Snapshot: &store.ReadSnapshot{}},
 		{Partition: p, Snapshot: &store.ReadSnapshot{ID: "00000000000000000005-434902f483013f96", Part: 300}},
+		{Partition: p, States: &store.ReadStates{Pipeline: "totals", Generation: 7, Groups: []string{"a", "\x08c\x00"}}},
 		{Partition: p, Split: &store.SplitPartition{}},
 		{Partition: p, Split: &store.SplitPartition{At: "\x12\x00\xff", Dry: true}},
-		{Partition: p, States: &store.ReadStates{Pipeline: "totals", Generation: 7, Groups: []string{"a", "\x08c\x00"}}},
 	}
 }
 
@@ -151,8 +151,9 @@ func responses(t testing.TB) []*store.Response {
 		{Pinned: &store.PinnedPage{Items: []store.Item{}}},
 		{Snapshot: &store.SnapshotObject{}},
 		{Snapshot: &store.SnapshotObject{ID: "00000000000000000005-434902f483013f96", Data: []byte{1, 2}}},
-		{Split: &store.SplitResult{ID: "s", Children: []store.PartitionInfo{{Number: 4, Range: feed.Range{Max: "\x12"}}}}},
 		{States: &store.StatesResult{States: [][]byte{{1, 2}, nil, {}}}},
+		{Split: &store.SplitResult{ID: "s", Children: []store.PartitionInfo{{Number: 4, Range: feed.Range{Max: "\x12"}}}}},
+		{Split: &store.SplitResult{Children: []store.PartitionInfo{}}},
 	}
 }
 
