@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -157,4 +158,100 @@ func TestI2_ASplitKeepsWhatWasAcknowledged(t *testing.T) {
 	if err != nil || item.ETag.LSN < info.Former[0].First {
 		t.Errorf("a write behind the split: %+v, %v; LSNs of children begin at %d", item, err, info.Former[0].First)
 	}
+}
+
+// Children open on a store that has nothing of them and of their parent, and before they have snapshots of their own: from
+// their seeds and their parent's log.
+func TestI3_AChildOpensFromSeedAndLogs(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.cfg.Snapshots = owner.SnapshotConfig{Store: owner.SnapshotsStream}
+	a := c.process("a", t.TempDir())
+	ct := splitContainer(t, c, a.client)
+	for n := range 300 {
+		if _, err := ct.Create(t.Context(), splitItem(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := ct.Split(t.Context(), ct.Partitions()[0], store.SplitPartition{}); err != nil {
+		t.Fatal(err)
+	}
+	awaitSplit(t, a.client, 0)
+	a.stop() // within a second, in which no snapshot of a child is taken; behind one the test shows less
+	b := c.process("b", t.TempDir())
+	ct = reopen(t, b.client)
+	for n := range 300 {
+		key, err := feed.NewPartitionKey(fmt.Sprint("p", n%97))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ct.Read(t.Context(), key, fmt.Sprint("i", n)); err != nil {
+			t.Fatalf("item %d: %v", n, err)
+		}
+	}
+	// A second generation, of the one that has more.
+	grown := ct.Partitions()[1]
+	if _, err := ct.Split(t.Context(), grown, store.SplitPartition{}); err != nil {
+		t.Fatal(err)
+	}
+	ct = awaitSplit(t, b.client, grown.Number)
+	b.stop()
+	d := c.process("d", t.TempDir())
+	ct = reopen(t, d.client)
+	total := 0
+	for _, p := range ct.Partitions() {
+		n, err := ct.Count(t.Context(), p, store.Scope{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		total += n
+	}
+	if total != 300 || len(ct.Partitions()) != 3 || len(ct.Info().Former) != 2 {
+		t.Errorf("%d items in %+v, formerly %+v", total, ct.Info().Partitions, ct.Info().Former)
+	}
+}
+
+// What cannot be split is refused, with the reason, and nothing is planned.
+func TestSplit_Refusals(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.cfg.Snapshots = owner.SnapshotConfig{Store: owner.SnapshotsStream}
+	p := c.process("a", t.TempDir())
+	ct := splitContainer(t, c, p.client)
+	part := ct.Partitions()[0]
+	ask := func(r store.SplitPartition, status store.Status, says string) {
+		t.Helper()
+		got, err := ct.Split(t.Context(), part, r)
+		refused, ok := errors.AsType[*store.Error](err)
+		if !ok || refused.Status != status || !strings.Contains(refused.Message, says) {
+			t.Errorf("%+v was answered %+v, %v; want %d with %q", r, got, err, status, says)
+		}
+	}
+	hash := func(first byte) feed.EPK {
+		return feed.EPK(append([]byte{first}, make([]byte, store.BoundaryBytes-1)...))
+	}
+	ask(store.SplitPartition{}, store.StatusConflict, "no items")
+	ask(store.SplitPartition{At: "\x10"}, store.StatusBadRequest, "16 bytes")
+	ask(store.SplitPartition{At: hash(0xff)}, store.StatusBadRequest, "does not lie inside")
+	ask(store.SplitPartition{At: hash(0)[:0] + feed.EPKMax}, store.StatusBadRequest, "16 bytes")
+	for n := range 20 {
+		if _, err := ct.Upsert(t.Context(), fmt.Appendf(nil, `{"id":"i%d","pk":"one","u":%d}`, n, n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask(store.SplitPartition{}, store.StatusConflict, "one partition key")
+	if got, err := ct.Split(t.Context(), part, store.SplitPartition{At: hash(0x20), Dry: true}); err != nil || len(got.Children) != 2 || got.ID != "" {
+		t.Errorf("a dry one: %+v, %v", got, err)
+	}
+	if info := reopen(t, p.client).Info(); len(info.Splits)+len(info.Former) > 0 || len(info.Partitions) != 1 {
+		t.Errorf("the catalog has %+v", info)
+	}
+	planned, err := c.catalog.PlanSplit(t.Context(), "default", "things", 0, hash(0x20), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.catalog.PlanSplit(t.Context(), "default", "things", 0, hash(0x30), false); err == nil || !strings.Contains(err.Error(), planned.ID) {
+		t.Errorf("a second one: %v", err)
+	}
+	awaitSplit(t, p.client, 0)
 }
