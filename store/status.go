@@ -37,6 +37,8 @@ type PartitionStatus struct {
 	Refusing string `json:"refusing,omitempty"`
 	// Unreadable says that reads are refused too.
 	Unreadable bool `json:"unreadable,omitempty"`
+	// Splitting says how far the split of the partition is, or what it waits for; "" if none is planned.
+	Splitting string `json:"splitting,omitempty"`
 	// Scrub is the last time that the whole log was read; nil if it has not been since
 	// the partition was opened.
 	Scrub *ScrubState `json:"scrub,omitempty"`

@@ -102,6 +102,8 @@ func partitionRow(p *inspect.Partition) []string {
 		note = p.Status.Refusing // which says so
 	case p.Status.Refusing != "":
 		note = "refuses writes: " + p.Status.Refusing
+	case note == "" && p.Status.Splitting != "":
+		note = p.Status.Splitting
 	}
 	return append(row, format.Count(uint64(p.Status.Applied)), format.Count(p.Status.Epoch), p.Status.Owner,
 		fmt.Sprintf("%d of %d ready", ready, len(p.Status.Indexes)), fmt.Sprintf("%d of %d in force", inForce, len(p.Status.Rules)),

@@ -97,7 +97,7 @@ Try it:  millrace demo`,
 			root.AddCommand(v)
 		}
 	}
-	add("run", newUp(a), newStore(a), newWorker(a), newDemo(a), newKeys(a), newCredentials(a), newDrain(a), newUpgrade(a))
+	add("run", newUp(a), newStore(a), newWorker(a), newDemo(a), newKeys(a), newCredentials(a), newDrain(a), newSplit(a), newUpgrade(a))
 	add("declare", newInit(a), newApply(a), newPlan(a), newTest(a), newExplain(a), newGet(a), newDescribe(a), newDelete(a), newPause(a), newResume(a), newBackfill(a), newRewind(a), newDeadLetters(a))
 	add("watch", newConsole(a), newStatus(a), newNodes(a), newTop(a), newHealth(a), newVerify(a), newRepair(a), newDoctor(a), newFeed(a))
 	add("run", newBackup(a), newRestore(a))

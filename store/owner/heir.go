@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/engine"
+	"github.com/millrace/millrace/store/pace"
 	"github.com/millrace/millrace/store/snapshot"
 )
 
@@ -218,4 +220,134 @@ func (p *Partition) beginChild(ctx context.Context, shape *feed.Shape, parent *s
 		return nil, fmt.Errorf("partition %s: %w", p.id, err)
 	}
 	return h.a, p.checkWhole(h.a, shape)
+}
+
+// heirship is a child that the owner of its parent makes ready, in this process.
+type heirship struct {
+	cancel context.CancelFunc
+	done   chan struct{} // closed when nobody writes to its engine any more
+}
+
+// awaitHeir ends the making of a child, and waits until nobody writes to it. The error is that of ctx.
+func (s *Server) awaitHeir(ctx context.Context, id feed.Partition) error {
+	s.mu.Lock()
+	h := s.heirs[id]
+	s.mu.Unlock()
+	if h == nil {
+		return nil
+	}
+	h.cancel()
+	select {
+	case <-h.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// noteHeirs says that the children's engines are written by who splits their parent.
+func (s *Server) noteHeirs(container feed.ResourceID, split *feed.Split, cancel context.CancelFunc) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, child := range split.Children {
+		s.heirs[feed.Partition{Container: container, Number: child.Number}] = &heirship{cancel, make(chan struct{})}
+	}
+}
+
+func (s *Server) endHeirs(container feed.ResourceID, split *feed.Split) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, child := range split.Children {
+		id := feed.Partition{Container: container, Number: child.Number}
+		close(s.heirs[id].done)
+		delete(s.heirs, id)
+	}
+}
+
+// makeHeir makes the log of a child, and its state up to the end of the parent's log as it is now. db is the engine.
+func (s *Server) makeHeir(ctx context.Context, db *engine.DB, p *Partition, info *store.ContainerInfo, split *feed.Split, child feed.Offshoot) (*heir, error) {
+	id := feed.Partition{Container: info.ID, Number: child.Number}
+	log, err := s.childLog(ctx, info, split, child)
+	if err != nil {
+		return nil, err
+	}
+	log.Close()
+	if err := s.noteListed(db, id, child.Log, child.Log); err != nil {
+		return nil, err
+	}
+	part, err := db.Partition(id)
+	if err != nil {
+		return nil, fmt.Errorf("partition %s: %w", id, err)
+	}
+	is := newPartition(id, s.cfg, p.feed, part, noRight{}, s.leases.Holder())
+	h, err := is.inherit(ctx, p.feed, p.id, child.Range, p.state.Load().lsn)
+	if errors.Is(err, errNoSeed) {
+		p.tellSplit(fmt.Sprintf("it is being split: what %d gets is copied", child.Number))
+		if err = s.writeSeed(ctx, p, id, child.Range); err == nil {
+			h, err = is.inherit(ctx, p.feed, p.id, child.Range, p.state.Load().lsn)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	p.tellSplit(fmt.Sprintf("it is being split: %d follows its log", child.Number))
+	return h, h.follow(ctx, p.state.Load().lsn)
+}
+
+// childLog returns the empty log of a child, which it makes if it is not there. One that was made for an earlier first LSN
+// is made anew.
+func (s *Server) childLog(ctx context.Context, info *store.ContainerInfo, split *feed.Split, child feed.Offshoot) (*feed.Log, error) {
+	is := store.PartitionInfo{Number: child.Number, Range: child.Range, Log: child.Log}
+	for tries := 0; ; tries++ {
+		log, err := s.catalog.MakeChildLog(ctx, info, is, split.First-1)
+		if err != nil {
+			return nil, err
+		}
+		first, last, err := log.Bounds(ctx)
+		if err == nil && (last+1 == split.First || first == split.First && last >= first) {
+			return log, nil
+		}
+		log.Close()
+		if err == nil && (tries > 0 || first > 0 && last >= first) {
+			err = fmt.Errorf("the log of partition %s/%d has LSN %d to %d, and is to begin at %d", info.ID, child.Number, first, last, split.First)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err := feed.DeleteLog(ctx, s.js, feed.Partition{Container: info.ID, Number: child.Number}); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// writeSeed writes a snapshot of what a partition has for a child, under the child's name, and reads it back.
+func (s *Server) writeSeed(ctx context.Context, p *Partition, child feed.Partition, within feed.Range) (err error) {
+	defer func() {
+		if wrong := p.engine.Caught(recover()); wrong != nil {
+			err = wrong
+		}
+	}()
+	began := time.Now()
+	pacer := pace.New(float64(s.cfg.Snapshots.SharePercent)/100, func() {})
+	source, state, refusal := p.wholeSnapshot(ctx)
+	if refusal != nil {
+		return fmt.Errorf("%w: %s", errStopped, refusal.Message)
+	}
+	defer source.Close()
+	source.Only(shareOf(within, len(state.schema.key), func() *schema { return state.schema }))
+	m, err := snapshot.Write(ctx, s.cfg.snapshots, child, source, 0, func() error {
+		if p.isClosed() || !p.lease.Valid() {
+			return errStopped
+		}
+		if err := s.roomForSnapshot(snapshotSlack); err != nil {
+			return err
+		}
+		return pacer.Pace(ctx)
+	}, p.engine.Sound)
+	if err != nil {
+		return err
+	}
+	p.log.Info("seed of a child written", "child", child.String(), "lsn", uint64(m.LSN), "entries", m.Entries, "bytes", m.Bytes,
+		"stored", m.Stored(), "took", time.Since(began).Round(time.Millisecond))
+	return nil
 }

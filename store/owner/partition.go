@@ -154,6 +154,7 @@ type Partition struct {
 	shape       atomic.Pointer[feed.Shape]      // of the stream, likewise
 	trim        atomic.Pointer[store.TrimState] // nil until the log was looked at
 	splitting   atomic.Pointer[feed.Split]      // that is prepared; nil if none is. Stored by the decider
+	splitSays   atomic.Pointer[string]          // how far the split is, for people; nil if none is planned
 	clock       atomic.Pointer[reading]
 	early       *store.Error // of checkClock, which one goroutine calls at a time
 	// engineScrubbed is of the process's engine. Set before the partition is served.

@@ -319,6 +319,9 @@ func (p *Partition) status() *store.Response {
 		st.Snapshot = taken
 	}
 	st.Pins, st.Heat = p.pins.last(), p.heat.Report()
+	if says := p.splitSays.Load(); says != nil {
+		st.Splitting = *says
+	}
 	if why := p.closedFor.Load(); why != nil {
 		st.Refusing, st.Unreadable = why.Message, true
 		return &store.Response{Status: st}

@@ -12,8 +12,6 @@ import (
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/engine"
 	"github.com/millrace/millrace/store/featurelevel"
-	"github.com/millrace/millrace/store/pace"
-	"github.com/millrace/millrace/store/snapshot"
 )
 
 // A split, step by step. The catalog says that it is wished for; the parent's log says what became of it. What comes before
@@ -217,29 +215,6 @@ func (p *Partition) middle(ctx context.Context) (feed.EPK, *store.Error) {
 	return "", store.Refuse(store.StatusConflict, "nearly all items of partition %s have one partition key, of hash %s, and a split does not divide these", p.id, at.Hex())
 }
 
-// heirship is a child that the owner of its parent makes ready, in this process.
-type heirship struct {
-	cancel context.CancelFunc
-	done   chan struct{} // closed when nobody writes to its engine any more
-}
-
-// awaitHeir ends the making of a child, and waits until nobody writes to it. The error is that of ctx.
-func (s *Server) awaitHeir(ctx context.Context, id feed.Partition) error {
-	s.mu.Lock()
-	h := s.heirs[id]
-	s.mu.Unlock()
-	if h == nil {
-		return nil
-	}
-	h.cancel()
-	select {
-	case <-h.done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // splitLoop splits the partitions of this process for which that is planned, one after the other.
 func (s *Server) splitLoop(ctx context.Context) {
 	tick := time.NewTicker(splitRetry)
@@ -258,10 +233,12 @@ func (s *Server) splitLoop(ctx context.Context) {
 			if info == nil || info.PlannedOf(p.id.Number) == nil {
 				continue
 			}
+			p.tellSplit("its split begins")
 			err := s.split(ctx, p, info, info.PlannedOf(p.id.Number))
 			if err == nil || ctx.Err() != nil || errors.Is(err, errStopped) {
 				continue
 			}
+			p.tellSplit("its split is tried again: " + err.Error())
 			if now[p] = err.Error(); now[p] != said[p] {
 				p.log.Warn("the partition could not be split; trying again", "error", err)
 			}
@@ -310,24 +287,8 @@ func (s *Server) split(ctx context.Context, p *Partition, info *store.ContainerI
 	})
 }
 
-// noteHeirs says that the children's engines are written by who splits their parent.
-func (s *Server) noteHeirs(container feed.ResourceID, split *feed.Split, cancel context.CancelFunc) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, child := range split.Children {
-		s.heirs[feed.Partition{Container: container, Number: child.Number}] = &heirship{cancel, make(chan struct{})}
-	}
-}
-
-func (s *Server) endHeirs(container feed.ResourceID, split *feed.Split) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, child := range split.Children {
-		id := feed.Partition{Container: container, Number: child.Number}
-		close(s.heirs[id].done)
-		delete(s.heirs, id)
-	}
-}
+// tellSplit notes how far the split of the partition is.
+func (p *Partition) tellSplit(says string) { p.splitSays.Store(&says) }
 
 // prepareSplit says in the log how the partition is to be split, unless it says so already.
 func (p *Partition) prepareSplit(ctx context.Context, plan *store.PlannedSplit) (*feed.Split, error) {
@@ -377,92 +338,6 @@ func (p *Partition) control(ctx context.Context, make func(d *decider) *feed.Con
 		return errStopped
 	}
 	return p.waitApplied(ctx, lsn, generation)
-}
-
-// makeHeir makes the log of a child, and its state up to the end of the parent's log as it is now. db is the engine.
-func (s *Server) makeHeir(ctx context.Context, db *engine.DB, p *Partition, info *store.ContainerInfo, split *feed.Split, child feed.Offshoot) (*heir, error) {
-	id := feed.Partition{Container: info.ID, Number: child.Number}
-	log, err := s.childLog(ctx, info, split, child)
-	if err != nil {
-		return nil, err
-	}
-	log.Close()
-	if err := s.noteListed(db, id, child.Log, child.Log); err != nil {
-		return nil, err
-	}
-	part, err := db.Partition(id)
-	if err != nil {
-		return nil, fmt.Errorf("partition %s: %w", id, err)
-	}
-	is := newPartition(id, s.cfg, p.feed, part, noRight{}, s.leases.Holder())
-	h, err := is.inherit(ctx, p.feed, p.id, child.Range, p.state.Load().lsn)
-	if errors.Is(err, errNoSeed) {
-		if err = s.writeSeed(ctx, p, id, child.Range); err == nil {
-			h, err = is.inherit(ctx, p.feed, p.id, child.Range, p.state.Load().lsn)
-		}
-	}
-	if err != nil {
-		return nil, err
-	}
-	return h, h.follow(ctx, p.state.Load().lsn)
-}
-
-// childLog returns the empty log of a child, which it makes if it is not there. One that was made for an earlier first LSN
-// is made anew.
-func (s *Server) childLog(ctx context.Context, info *store.ContainerInfo, split *feed.Split, child feed.Offshoot) (*feed.Log, error) {
-	is := store.PartitionInfo{Number: child.Number, Range: child.Range, Log: child.Log}
-	for tries := 0; ; tries++ {
-		log, err := s.catalog.MakeChildLog(ctx, info, is, split.First-1)
-		if err != nil {
-			return nil, err
-		}
-		first, last, err := log.Bounds(ctx)
-		if err == nil && (last+1 == split.First || first == split.First && last >= first) {
-			return log, nil
-		}
-		log.Close()
-		if err == nil && (tries > 0 || first > 0 && last >= first) {
-			err = fmt.Errorf("the log of partition %s/%d has LSN %d to %d, and is to begin at %d", info.ID, child.Number, first, last, split.First)
-		}
-		if err != nil {
-			return nil, err
-		}
-		if err := feed.DeleteLog(ctx, s.js, feed.Partition{Container: info.ID, Number: child.Number}); err != nil {
-			return nil, err
-		}
-	}
-}
-
-// writeSeed writes a snapshot of what a partition has for a child, under the child's name, and reads it back.
-func (s *Server) writeSeed(ctx context.Context, p *Partition, child feed.Partition, within feed.Range) (err error) {
-	defer func() {
-		if wrong := p.engine.Caught(recover()); wrong != nil {
-			err = wrong
-		}
-	}()
-	began := time.Now()
-	pacer := pace.New(float64(s.cfg.Snapshots.SharePercent)/100, func() {})
-	source, state, refusal := p.wholeSnapshot(ctx)
-	if refusal != nil {
-		return fmt.Errorf("%w: %s", errStopped, refusal.Message)
-	}
-	defer source.Close()
-	source.Only(shareOf(within, len(state.schema.key), func() *schema { return state.schema }))
-	m, err := snapshot.Write(ctx, s.cfg.snapshots, child, source, 0, func() error {
-		if p.isClosed() || !p.lease.Valid() {
-			return errStopped
-		}
-		if err := s.roomForSnapshot(snapshotSlack); err != nil {
-			return err
-		}
-		return pacer.Pace(ctx)
-	}, p.engine.Sound)
-	if err != nil {
-		return err
-	}
-	p.log.Info("seed of a child written", "child", child.String(), "lsn", uint64(m.LSN), "entries", m.Entries, "bytes", m.Bytes,
-		"stored", m.Stored(), "took", time.Since(began).Round(time.Millisecond))
-	return nil
 }
 
 // endWith brings the heirs near to the end of the log, ends it with the split commit, and brings them to that.
