@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/engine"
 	"github.com/millrace/millrace/store/pace"
@@ -261,6 +262,81 @@ func (s *Server) endHeirs(container feed.ResourceID, split *feed.Split) {
 		id := feed.Partition{Container: container, Number: child.Number}
 		close(s.heirs[id].done)
 		delete(s.heirs, id)
+	}
+}
+
+// readyHeir is a child that this process can open at once.
+type readyHeir struct {
+	lsn   feed.LSN
+	until time.Time
+}
+
+const (
+	// heirReadyFor is for how long a child passes for warm that was made ready: until it is opened.
+	heirReadyFor = 10 * time.Second
+	// heirToldMax bounds the wait until the group knows that.
+	heirToldMax = 5 * time.Second
+)
+
+// noteReady notes that children are ready, and how far they are.
+func (s *Server) noteReady(heirs []*heir) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, h := range heirs {
+		s.ready[LeaseResource(h.p.id)] = readyHeir{h.lsn(), time.Now().Add(heirReadyFor)}
+	}
+}
+
+// Heirs are the leases of partitions that nobody owns yet and that this process can open at once, because it splits their
+// parent, with the LSN of that one's log that it has.
+func (s *Server) Heirs() map[string]uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var ready map[string]uint64
+	for resource, h := range s.ready {
+		if time.Now().After(h.until) {
+			delete(s.ready, resource)
+			continue
+		}
+		if ready == nil {
+			ready = map[string]uint64{}
+		}
+		ready[resource] = uint64(h.lsn)
+	}
+	return ready
+}
+
+// heirsTold says whether the group knows that this process is ready for the children.
+func (s *Server) heirsTold(heirs []*heir) bool {
+	group := s.leases.Group()
+	if s.cfg.Standbys == nil || group == nil {
+		return true // there is nobody who tells, or nobody else
+	}
+	warm := group.Warm[leases.NodeOf(s.leases.Holder())]
+	for _, h := range heirs {
+		if _, told := warm[LeaseResource(h.p.id)]; !told {
+			return false
+		}
+	}
+	return true
+}
+
+// tellHeirs waits until the group knows that this process is ready for the children, or for so long that it does not
+// matter, and keeps them near to the end of their parent's log.
+func (s *Server) tellHeirs(ctx context.Context, p *Partition, heirs []*heir) error {
+	for began := time.Now(); ; {
+		for _, h := range heirs {
+			if err := h.follow(ctx, p.state.Load().lsn); err != nil {
+				return err
+			}
+		}
+		s.noteReady(heirs)
+		if s.heirsTold(heirs) || time.Since(began) > heirToldMax {
+			return nil
+		}
+		if err := pace.Pause(ctx, heirToldMax/50); err != nil {
+			return err
+		}
 	}
 }
 

@@ -51,6 +51,7 @@ type Server struct {
 	followed   map[feed.Partition]*engine.Partition // whose copies are written by who follows their logs; see noteFollowed
 	lacking    map[feed.Partition]int               // how often their leases were given up for want of room
 	heirs      map[feed.Partition]*heirship         // whose copies are made ready by who splits their parent
+	ready      map[string]readyHeir                 // heirs that are, by their leases
 }
 
 // serving is one partition that is open.
@@ -81,7 +82,7 @@ func NewServer(nc *nats.Conn, catalog *store.Catalog, db *engine.DB, manager *le
 		cfg: cfg, nc: nc, js: js, catalog: catalog, home: newHome(db), leases: manager, opened: make(chan struct{}, 1), pinAsked: make(chan struct{}, 1),
 		relisted: make(chan struct{}, 1), planned: make(chan struct{}, 1),
 		open: map[feed.Partition]*serving{}, followed: map[feed.Partition]*engine.Partition{}, lacking: map[feed.Partition]int{},
-		heirs:     map[feed.Partition]*heirship{},
+		heirs: map[feed.Partition]*heirship{}, ready: map[string]readyHeir{},
 		confirmed: map[feed.ResourceID]confirmation{}, told: map[feed.Partition]string{},
 	}, nil
 }

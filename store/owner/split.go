@@ -283,6 +283,9 @@ func (s *Server) split(ctx context.Context, p *Partition, info *store.ContainerI
 			}
 			heirs = append(heirs, made)
 		}
+		if err := s.tellHeirs(ctx, p, heirs); err != nil {
+			return err
+		}
 		return p.endWith(ctx, split, heirs)
 	})
 }

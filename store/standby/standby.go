@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -128,8 +129,8 @@ func (s *Standbys) round(ctx context.Context, owners *owner.Server, now time.Tim
 	if group == nil || !known {
 		return
 	}
-	wishes := wishesOf(containers, group)
-	if len(wishes) == 0 && !s.anything && s.nothingBegun() && len(s.written) == 0 {
+	wishes, heirs := wishesOf(containers, group), owners.Heirs()
+	if len(wishes) == 0 && len(heirs) == 0 && !s.anything && s.nothingBegun() && len(s.written) == 0 {
 		return
 	}
 	room := owners.RoomToFollow()
@@ -156,7 +157,7 @@ func (s *Standbys) round(ctx context.Context, owners *owner.Server, now time.Tim
 	for _, id := range s.freeableLocked(now) {
 		s.freeLocked(ctx, owners, id, s.begun[id])
 	}
-	s.tellLocked(ctx, now)
+	s.tellLocked(ctx, heirs, now)
 }
 
 func (s *Standbys) nothingBegun() bool {
@@ -309,12 +310,14 @@ func (s *Standbys) startLocked(ctx context.Context, f *follower, work func(conte
 	})
 }
 
-// tellLocked tells the group which copies are warm.
-func (s *Standbys) tellLocked(ctx context.Context, now time.Time) {
+// tellLocked tells the group which copies are warm. Those into which a partition of this store is about to be split are
+// such as well, by resource: else another store could take their leases, and would have to load them first.
+func (s *Standbys) tellLocked(ctx context.Context, heirs map[string]uint64, now time.Time) {
 	warm, loading := s.warmLocked(now)
-	s.cfg.Leases.SetWarm(warm)
 	meters.follows(ctx, len(warm), loading)
-	s.anything = len(s.followers) > 0
+	maps.Copy(warm, heirs)
+	s.cfg.Leases.SetWarm(warm)
+	s.anything = len(s.followers) > 0 || len(heirs) > 0
 }
 
 // warmLocked returns the resources whose copies are warm, and how far they are, and the number of those that are not.
