@@ -194,7 +194,7 @@ func TestI3_AChildOpensFromSeedAndLogs(t *testing.T) {
 	if _, err := ct.Split(t.Context(), grown, store.SplitPartition{}); err != nil {
 		t.Fatal(err)
 	}
-	ct = awaitSplit(t, b.client, grown.Number)
+	awaitSplit(t, b.client, grown.Number)
 	b.stop()
 	d := c.process("d", t.TempDir())
 	ct = reopen(t, d.client)
