@@ -18,7 +18,7 @@
 //	                             ┌───┐
 //	nothing, or an      Open     │   ▼         depose      ┌─────────┐
 //	earlier        ──────────▶ ┌────────────┐ ──────────▶ │ deposed │ for this incarnation, for ever
-//	incarnation                │ up, drains │             └─────────┘
+//	incarnation                │     up     │             └─────────┘
 //	                           └────────────┘                  ▲
 //	                             │ Close                       │ depose
 //	                             ▼                             │

@@ -55,7 +55,7 @@ func TestRestart_Locked(t *testing.T) {
 			a := start(t, s, "a", nil)
 			time.Sleep(time.Second)
 			a.client.set(func(f *faults) { f.delay = time.Duration(delay) * time.Millisecond })
-			a.r.End(errors.New("killed"))
+			a.r.end(errors.New("killed"))
 			a.end()
 			next := prepare(t, s, "a", nil)
 			begun := time.Now()

@@ -86,7 +86,7 @@ func (w *world) start(node string) {
 
 // kill ends a process. What it sent is under way.
 func (w *world) kill(node string) {
-	w.live[node].r.End(errors.New("killed"))
+	w.live[node].r.end(errors.New("killed"))
 	w.live[node].end()
 	delete(w.live, node)
 }

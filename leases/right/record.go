@@ -28,9 +28,11 @@ type State string
 
 // The states of a node.
 const (
-	StateUp     State = "up"     // it serves
-	StateDrains State = "drains" // it gives up what it has
-	StateLeft   State = "left"   // it has ended, and its right before that
+	StateUp   State = "up"   // it serves
+	StateLeft State = "left" // it has ended, and its right before that
+
+	// stateDrains is of version 1, and is read like StateUp. It is not written: who drains is in the leases' own records.
+	stateDrains State = "drains"
 )
 
 // record is the value of a node's key.
@@ -106,7 +108,7 @@ func (r *record) check(key string) error {
 		return errors.New("no node or no incarnation")
 	case r.Node != nodeOf(key):
 		return fmt.Errorf("it is of node %q", r.Node)
-	case r.State != StateUp && r.State != StateDrains && r.State != StateLeft:
+	case r.State != StateUp && r.State != stateDrains && r.State != StateLeft:
 		return fmt.Errorf("state %q is not up, drains or left", r.State)
 	}
 	return nil

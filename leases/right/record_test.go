@@ -17,7 +17,7 @@ var updateGolden = flag.Bool("update", false, "write golden files")
 // TestGoldenRecords is the format: what it holds is read by every later release.
 func TestGoldenRecords(t *testing.T) {
 	lives := record{
-		Version: 1, Node: "n4x", Incarnation: "abcdefgh", Host: "store-1", Write: 345, State: StateDrains, Level: 3, Trust: 428,
+		Version: 1, Node: "n4x", Incarnation: "abcdefgh", Host: "store-1", Write: 345, State: stateDrains, Level: 3, Trust: 428,
 	}
 	gone := lives
 	gone.State, gone.Host = StateUp, ""

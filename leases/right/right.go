@@ -32,8 +32,7 @@ type Right struct {
 	key    ownKey
 	closed bool
 
-	mu    sync.Mutex // guards what follows
-	state State
+	mu    sync.Mutex     // guards what follows
 	tries [triesKept]try // by write; what Sight may be shown
 	last  try            // that is known to be stored, the newest
 }
@@ -55,7 +54,7 @@ func Open(ctx context.Context, s bucket.Store, cfg Config) (*Right, error) {
 		return nil, err
 	}
 	r := &Right{
-		cfg: cfg, incarnation: newID(8), state: StateUp,
+		cfg: cfg, incarnation: newID(8),
 		nudged: make(chan struct{}, 1), token: make(chan struct{}, 1),
 	}
 	r.cfg.Log = cfg.Log.With("group", cfg.Group, "holder", r.Holder())
@@ -181,38 +180,12 @@ func (r *Right) holds(until int64) bool {
 	return !r.over.Load() && int64(r.cfg.Now()) < until
 }
 
-// Deposed returns a context that ends when the right has ended for good: with a *DeposedError, with what was given to End,
-// or with ErrClosed. Holds is false before it ends. All that rests on the right is dropped then, what is about to be
+// Deposed returns a context that ends when the right has ended for good: with a *DeposedError or with ErrClosed. Holds is false before it ends. All that rests on the right is dropped then, what is about to be
 // answered too.
 func (r *Right) Deposed() context.Context { return r.scope }
 
 // cause returns why the right has ended for good, nil if it has not.
 func (r *Right) cause() error { return context.Cause(r.scope) }
-
-// End ends the right for good with a cause, because the process has learned otherwise that it was deposed, such as by a
-// takeover commit in the log of what it had not released.
-func (r *Right) End(cause error) { r.end(cause) }
-
-// SetState changes what the key says of the node, StateUp or StateDrains, and has it stored at once, or by the next
-// renewal that succeeds. Nothing here depends on it. It panics for another state: StateLeft is for Close.
-func (r *Right) SetState(s State) {
-	if s != StateUp && s != StateDrains {
-		panic(fmt.Sprintf("right: SetState(%q)", s))
-	}
-	r.mu.Lock()
-	same := r.state == s
-	r.state = s
-	r.mu.Unlock()
-	if !same {
-		r.nudge()
-	}
-}
-
-func (r *Right) wantedState() State {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.state
-}
 
 // nudge has the key written at once, which finds out whether it still is this incarnation's.
 func (r *Right) nudge() {
@@ -290,7 +263,7 @@ func (r *Right) renew(ctx context.Context) error {
 	if f := r.watched.Swap(nil); f != nil && f.Revision > r.key.revision {
 		_ = r.key.adopt(f) // it is this incarnation's, and only the next try begins from there
 	}
-	err := r.key.put(ctx, r.wantedState())
+	err := r.key.put(ctx, StateUp)
 	if gone, ok := errors.AsType[*DeposedError](err); ok {
 		r.end(gone)
 	}

@@ -293,8 +293,8 @@ func TestOverIsForGood(t *testing.T) {
 		defer p.end()
 		part := p.r.Part()
 		cause := errors.New("the log has another owner's takeover commit")
-		p.r.End(cause)
-		p.r.End(errors.New("later"))
+		p.r.end(cause)
+		p.r.end(errors.New("later"))
 		part.Extend(p.r.Now())
 		p.r.stored(try{write: 99, start: p.r.Now()})
 		if p.r.Holds() || part.Holds() || !errors.Is(context.Cause(p.r.Deposed()), cause) {
@@ -332,29 +332,6 @@ func TestI1_AppendExtendsItsPart(t *testing.T) {
 		time.Sleep(2 * time.Millisecond)
 		if written.Holds() {
 			t.Error("it holds for longer than from the sending")
-		}
-	})
-}
-
-func TestStateIsStoredAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFakeServer(t)
-		p := start(t, s, "a", nil)
-		defer p.end()
-		time.Sleep(time.Second)
-		p.r.SetState(StateDrains)
-		p.r.SetState(StateDrains)
-		time.Sleep(5 * time.Millisecond)
-		if got := s.key(t, "a").State; got != StateDrains {
-			t.Errorf("state %q", got)
-		}
-		// An earlier try, without the state, is found to be stored: the state is stored behind it.
-		p.client.set(func(f *faults) { f.lose = 1 })
-		s.nextWrite(t, "a")
-		p.r.SetState(StateUp)
-		time.Sleep(Trust/2 + 20*latency)
-		if got := s.key(t, "a").State; got != StateUp {
-			t.Errorf("state %q after a lost reply", got)
 		}
 	})
 }

@@ -181,9 +181,9 @@ func TestASilentWatchIsMadeAnew(t *testing.T) {
 		time.Sleep(time.Second)
 		b.client.spoil(func(w *fakeWatch) { w.dead = true })
 		time.Sleep(time.Second)
-		a.r.SetState(StateDrains)
+		prepare(t, s, "c", nil).open()
 		time.Sleep(10 * time.Millisecond)
-		if n := b.s.Nodes(); len(n) != 2 || n[0].State != StateDrains {
+		if n := b.s.Nodes(); len(n) != 3 || n[2].State != StateUp {
 			t.Errorf("it sees %+v", n)
 		}
 	})
@@ -239,10 +239,9 @@ func TestNodes(t *testing.T) {
 		if _, err := s.put("node.other.f", []byte(`{}`), 0); err != nil { // of another group
 			t.Fatal(err)
 		}
-		a.r.SetState(StateDrains)
 		time.Sleep(10 * time.Millisecond)
 		want := []Node{
-			{Node: "a", Incarnation: a.r.Incarnation(), Host: "store-1", State: StateDrains, Trust: time.Second},
+			{Node: "a", Incarnation: a.r.Incarnation(), Host: "store-1", State: StateUp, Trust: time.Second},
 			{Node: "b", Incarnation: b.r.Incarnation(), State: StateUp, Trust: Trust},
 			{Node: "c", Incarnation: c.r.Incarnation(), Host: "store-3", State: StateUp, Level: 3, Trust: Trust},
 			{Node: "d", Unreadable: (&VersionError{Key: "node.g.d", Version: 3}).Error()},
