@@ -13,9 +13,14 @@ import (
 	"github.com/millrace/millrace/leases/bucket"
 )
 
-// drainMax is how many leases a node that drains has on the way to others at a time: what is on the way is served by
-// nobody for a moment.
-const drainMax = 4
+const (
+	// drainMax is how many leases a node that drains has on the way to others at a time: what is on the way is served by
+	// nobody for a moment.
+	drainMax = 4
+	// drainWait is how long a lease counts as on the way whose next holder has not used it yet, as while it loads what
+	// it needs. One that can do nothing with it must not end the drain.
+	drainWait = 10 * time.Minute
+)
 
 // drainRecord is the value of a drain's key. That the key is there is what counts; the rest is for people.
 type drainRecord struct {
@@ -112,7 +117,8 @@ func (l *loop) noteDrain() {
 // giveUp ends the work under leases that other members are to have. leases are all, as the plan saw them.
 func (l *loop) giveUp(resources []string, leases []Lease) {
 	why, room := "lease given up to balance", len(resources)
-	if l.drains() {
+	drains := l.drains()
+	if drains {
 		why, room = "lease given up because the node drains", drainMax-l.onTheWay(leases)
 	}
 	for _, resource := range resources {
@@ -123,23 +129,50 @@ func (l *loop) giveUp(resources []string, leases []Lease) {
 		}
 		room--
 		l.log.Info(why, "resource", resource, "epoch", task.held.epoch)
+		if drains && task.held.isUsed() {
+			l.given[resource] = l.clock()
+		}
 		task.held.endWork(ErrMoved)
 	}
 }
 
-// onTheWay counts the leases that this node is giving up, or has given up and nobody has taken yet.
+// onTheWay counts the leases that this node is giving up, or has given up and nobody serves yet:
+//
+//	this node gives it up    nobody has it    b has it, and loads    b uses it
+//	├──────────────────── on the way ─────────────────────────────┤
+//
+// Whether b uses a lease is known where this node's work said that it did (Use). So a node that has forty partitions of
+// which there are no copies does not let the others load all forty at once.
 func (l *loop) onTheWay(leases []Lease) int {
-	n := 0
+	n, now := 0, l.clock()
 	for i := range leases {
 		lease := &leases[i]
 		task := l.local[lease.Resource]
 		works := task != nil && task.held != nil && task.held.ctx.Err() == nil
+		switch {
+		case works:
+			delete(l.given, lease.Resource) // it came back
 		// The watch shows a release a moment after the work has ended.
-		if !works && (lease.Owner == l.Holder() || lease.Owner == "" && NodeOf(lease.Last) == l.cfg.Node) {
+		case lease.Owner == l.Holder(), lease.Owner == "" && NodeOf(lease.Last) == l.cfg.Node, l.waitsForUse(lease, now):
 			n++
 		}
 	}
 	return n
+}
+
+// waitsForUse reports whether this node gave a lease up, and whoever has it now has not used it yet.
+func (l *loop) waitsForUse(lease *Lease, now time.Duration) bool {
+	since, given := l.given[lease.Resource]
+	if !given {
+		return false
+	}
+	// A work that has failed there waits for its next try, and a bound lease comes back: others need not wait for either.
+	seen := l.view.leases[lease.Resource]
+	waits := now-since < drainWait && lease.User == l.cfg.Node && !lease.Bound && seen != nil && seen.rec != nil && seen.rec.Attempts == 0
+	if !waits {
+		delete(l.given, lease.Resource)
+	}
+	return waits
 }
 
 // forgetDrain removes the wish that this node drains, if it ends with the process.

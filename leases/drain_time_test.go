@@ -289,6 +289,56 @@ func TestDrain_WithoutCopies(t *testing.T) {
 	})
 }
 
+// TestDrain_LeavesTheNextHolderTimeToLoad drains a process whose leases are served only when their next holder has loaded
+// what it needs: a few of them are on the way at any moment.
+func TestDrain_LeavesTheNextHolderTimeToLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroup(t)
+		defer g.stop()
+		resources := resourceNames(16)
+		var loading, most int // guarded by g.mu
+		count := func(n int) {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			loading += n
+			most = max(most, loading)
+		}
+		start := func(node string, load time.Duration) *proc {
+			return g.start(node, resources, func(p *proc, _ *Config) {
+				p.work = func(ctx context.Context, h *Held) error {
+					count(1)
+					for end := time.Now().Add(load); time.Now().Before(end) && ctx.Err() == nil; h.Progress() {
+						sleep(ctx, 100*time.Millisecond)
+					}
+					err := h.Use(ctx)
+					count(-1)
+					if err != nil {
+						return err
+					}
+					return idle(ctx, h)
+				}
+			})
+		}
+		a := start("a", 0)
+		g.until("hold", time.Minute, resources, g.whole(resources))
+		if _, err := drain(t.Context(), a.client, "a", "a test"); err != nil {
+			t.Fatal(err)
+		}
+		g.pass(time.Second, resources)
+		g.mu.Lock()
+		most = 0
+		g.mu.Unlock()
+		b := start("b", 5*time.Second)
+		g.until("drain", time.Minute, resources, func() bool { return a.count(resources) == 0 })
+		g.until("take", time.Second, resources, func() bool { return b.count(resources) == len(resources) })
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if most == 0 || most > drainMax {
+			t.Errorf("%d leases were loaded at once, want at most %d", most, drainMax)
+		}
+	})
+}
+
 // TestDrain_OfANodeWithoutADirectory ends with its process, for no other will have its name.
 func TestDrain_OfANodeWithoutADirectory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

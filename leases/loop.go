@@ -49,8 +49,9 @@ type loop struct {
 	askingUntil    time.Duration // until when nothing is taken while the answer is waited for
 	quietUntil     time.Duration // until when nothing is taken, because the bucket went back
 	draining       bool
-	drained        bool              // the log says that the node drains
-	next           map[string]string // what others are to become warm for, by the last plan of moves, by resource
+	drained        bool                     // the log says that the node drains
+	given          map[string]time.Duration // what was given up because the node drains, and when; see onTheWay
+	next           map[string]string        // what others are to become warm for, by the last plan of moves, by resource
 
 	probing   bool            // questions to neighbors are under way
 	nextProbe time.Duration   // when the next are due
@@ -108,6 +109,7 @@ func newLoop(m *Manager, work Work) *loop {
 		view: newView(m.cfg.Group, m.cfg.Fenced), local: make(map[string]*local),
 		pauses: make(map[string]pausedFor), slow: make(map[string]time.Duration),
 		vacant: make(map[string]vacancy), refused: make(map[string]refusal), deposing: make(map[string]bool),
+		given: make(map[string]time.Duration),
 	}
 }
 

@@ -87,6 +87,13 @@ func (h *Held) User() (node string, since uint64) {
 	return u.Node, u.Since
 }
 
+// isUsed reports whether the work has said that it uses the lease.
+func (h *Held) isUsed() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.uses > 0
+}
+
 func (h *Held) userLocked() *use {
 	if h.uses > 0 {
 		return h.before.by(h.node, h.epoch)

@@ -95,7 +95,7 @@ func (v *view) applyLease(resource string, e bucket.Entry, now time.Duration) (b
 	}
 	v.epochs[resource] = max(v.epochs[resource], rec.Epoch)
 	return old == nil || old.rec == nil || old.rec.Owner != rec.Owner || old.rec.Epoch != rec.Epoch ||
-		old.rec.weight() != rec.weight() || old.rec.Bound != rec.Bound, nil
+		old.rec.weight() != rec.weight() || old.rec.Bound != rec.Bound || old.rec.lastUse().Node != rec.lastUse().Node, nil
 }
 
 func (v *view) applyMember(node string, e bucket.Entry, now time.Duration) (bool, error) {
