@@ -149,6 +149,8 @@ func (m *Manager) SetWarm(warm map[string]uint64) { m.beat.setWarm(maps.Clone(wa
 type Group struct {
 	// Nodes are the members that live, this process among them, in order.
 	Nodes []string
+	// Drains has the nodes that are to drain, whether they live or not, see [Drain].
+	Drains map[string]bool
 	// Leases are those of the resources that this process was told. The Owner of one that can be taken is empty,
 	// and Last is who had it.
 	Leases []Lease
@@ -158,6 +160,11 @@ type Group struct {
 	Next map[string]string
 
 	members []Member
+}
+
+// Stays returns the nodes that live and are not to drain, in order.
+func (g *Group) Stays() []string {
+	return slices.DeleteFunc(slices.Clone(g.Nodes), func(node string) bool { return g.Drains[node] })
 }
 
 // Takes reports whether a node would take a resource if that were free and no other could do anything with it: one of

@@ -18,7 +18,9 @@ func (l *loop) balanceRound(runCtx context.Context) {
 	live := l.view.live(now)
 	leases := l.assessWanted(live, now)
 	members := l.members(live, true, now)
-	l.group.Store(&Group{Nodes: l.nodes(live), Leases: leases, Warm: warmOf(live), Next: l.next, members: members})
+	l.group.Store(&Group{
+		Nodes: l.nodes(live), Drains: maps.Clone(l.view.drains), Leases: leases, Warm: warmOf(live), Next: l.next, members: members,
+	})
 	decision := Balance(l.Holder(), members, leases)
 	// A member that was just marked gets nothing in a second plan, so that its leases do not
 	// wait for the next round. Marking after that plan marks nobody: the members named now

@@ -25,12 +25,15 @@ type Wish struct {
 // Choose returns the partitions that the node self follows, in the order of the wishes. It ranks the
 // nodes of a partition by a hash of both, and takes the first ones that live and do not own it: so a
 // node that comes or goes changes little for the others, and nobody needs to agree. Who is to own the partition next
-// follows it too, because it does not get it cold.
+// follows it too, because it does not get it cold. nodes are those that live and are not to drain (leases.Group.Stays):
+// who is about to go is not to begin a copy, nor to be the reason why nobody else does. What it has begun it keeps
+// until others are warm, or there are others.
 //
 //	ranks of P: b a c   owner a          b follows
 //	                    a is dead        b follows, and takes it
 //	                    owner b          a follows; without a, c
 //	                    b owns too much  a follows, and c, to which it is to move; then owner c, and b follows
+//	ranks of P: b a c   owner a          b follows; b drains, and c follows; until c is warm, b does too
 func Choose(self string, nodes []string, wishes []Wish) []feed.Partition {
 	var chosen []feed.Partition
 	for _, w := range wishes {
@@ -55,9 +58,11 @@ func (w Wish) followers(nodes []string) []string {
 	return first
 }
 
-// relieved says whether all who are to follow the partition are warm, so that others need not.
+// relieved says whether all who are to follow the partition are warm, so that others need not. Where there is nobody to
+// follow it, because all others drain, nobody is relieved.
 func (w Wish) relieved(group *leases.Group) bool {
-	return !slices.ContainsFunc(w.followers(group.Nodes), func(node string) bool {
+	followers := w.followers(group.Stays())
+	return len(followers) > 0 && !slices.ContainsFunc(followers, func(node string) bool {
 		_, warm := group.Warm[node][owner.LeaseResource(w.Partition)]
 		return !warm
 	})

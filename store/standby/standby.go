@@ -138,7 +138,7 @@ func (s *Standbys) round(ctx context.Context, owners *owner.Server, now time.Tim
 	for _, w := range wishes {
 		wished[w.Partition] = w
 	}
-	s.choose(append(Choose(s.self, group.Nodes, wishes), s.kept(wished, group)...), room == nil, now)
+	s.choose(append(Choose(s.self, group.Stays(), wishes), s.kept(wished, group)...), room == nil, now)
 	if room != nil != s.noRoom {
 		if s.noRoom = room != nil; s.noRoom {
 			s.cfg.Logger.Warn("copies of other stores' partitions are not brought forward until the disk has room", "error", room)

@@ -171,3 +171,35 @@ func TestAFileThatCannotBeReadIsLeftAlone(t *testing.T) {
 		}
 	}
 }
+
+// TestWhoDrainsIsNoFollower has a wish whose first follower by rank is to drain.
+func TestWhoDrainsIsNoFollower(t *testing.T) {
+	t.Parallel()
+	resource := owner.LeaseResource(partition)
+	nodes := []string{"a", "b", "c"}
+	w := Wish{Partition: partition, Standbys: 1, Owner: "a"}
+	first := w.followers(nodes)[0]
+	second := map[string]string{"b": "c", "c": "b"}[first]
+	warm := map[string]map[string]uint64{first: {resource: 1}}
+	group := &leases.Group{Nodes: nodes, Warm: warm}
+	if got := Choose(first, group.Stays(), []Wish{w}); len(got) != 1 || !w.relieved(group) {
+		t.Errorf("%s follows %v, relieves others: %v", first, got, w.relieved(group))
+	}
+	group.Drains = map[string]bool{first: true}
+	if got := Choose(first, group.Stays(), []Wish{w}); len(got) > 0 {
+		t.Errorf("%s drains, and is to follow %v", first, got)
+	}
+	if got := Choose(second, group.Stays(), []Wish{w}); len(got) != 1 {
+		t.Errorf("%s follows %v in its place", second, got)
+	}
+	if w.relieved(group) {
+		t.Error("the copy of who drains goes before another is warm")
+	}
+	warm[second] = map[string]uint64{resource: 1}
+	if !w.relieved(group) {
+		t.Error("the copy of who drains stays where another is warm")
+	}
+	if alone := (&leases.Group{Nodes: []string{"a", first}, Warm: warm, Drains: group.Drains}); w.relieved(alone) {
+		t.Error("the only copy goes")
+	}
+}

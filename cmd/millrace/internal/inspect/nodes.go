@@ -55,12 +55,12 @@ func (i *Inspector) Fleet(ctx context.Context) (*Fleet, error) {
 
 func fleetOf(processes []leases.Process, held []leases.Lease, containers []store.ContainerInfo) *Fleet {
 	f := &Fleet{Nodes: []Node{}}
-	var stores []string // that live
+	var stores []string // that live and are not to drain
 	living := map[string]bool{}
 	for k := range processes {
 		p := &processes[k]
 		living[p.Group+" "+p.Node] = p.State == leases.ProcessUp || p.State == leases.ProcessClosed
-		if p.Group == owner.LeaseGroup && living[p.Group+" "+p.Node] {
+		if p.Group == owner.LeaseGroup && living[p.Group+" "+p.Node] && !p.Drains {
 			stores = append(stores, p.Node)
 		}
 	}
