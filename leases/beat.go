@@ -121,6 +121,13 @@ func (b *beat) setWarm(warm map[string]uint64) {
 	}
 }
 
+// setLoading changes what the next beat says of what this process is about to become warm for.
+func (b *beat) setLoading(resources []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.rec.Loading = resources
+}
+
 // setRight says on which right the process's leases rest, and has that stored at once.
 func (b *beat) setRight(incarnation string) {
 	b.mu.Lock()

@@ -54,7 +54,9 @@ func TestKnown(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
 	js, _ := connect(t, s)
-	start(t, js, lasting("up"), names(1)...).waitCount(t, 1)
+	up := start(t, js, lasting("up"), names(1)...)
+	up.waitCount(t, 1)
+	up.m.SetLoading([]string{"y", "x"})
 	if _, err := leases.Open(t.Context(), js, fast("silent")); err != nil {
 		t.Fatal(err)
 	}
@@ -69,9 +71,10 @@ func TestKnown(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := map[string]leases.ProcessState{}
+		got, loading := map[string]leases.ProcessState{}, 0
 		for i := range all {
 			got[all[i].Node] = all[i].State
+			loading += len(all[i].Loading)
 			if all[i].Seen.IsZero() || all[i].Silent < 0 {
 				t.Errorf("%s was seen at %v, %v seconds ago", all[i].Node, all[i].Seen, all[i].Silent)
 			}
@@ -79,7 +82,7 @@ func TestKnown(t *testing.T) {
 		if got["silent"] != leases.ProcessSilent && got["silent"] != leases.ProcessClosed {
 			t.Errorf("who has not begun is %s", got["silent"])
 		}
-		return poll.Unless(maps.Equal(got, want), fmt.Sprint("known are ", got))
+		return poll.Unless(maps.Equal(got, want) && loading == 2, fmt.Sprint("known are ", got, ", loading ", loading))
 	})
 	running, err := leases.Processes(t.Context(), js, "")
 	if err != nil || slices.ContainsFunc(running, func(p leases.Process) bool { return p.State == leases.ProcessLeft }) {

@@ -145,6 +145,12 @@ func (m *Manager) SetResources(resources []string, weights map[string]float64) {
 // resources at once, and of how far it is with the next beat.
 func (m *Manager) SetWarm(warm map[string]uint64) { m.beat.setWarm(maps.Clone(warm)) }
 
+// SetLoading tells the group, with the next beat, for which resources this process is about to become warm: it works on
+// that, or waits for its turn. What it cannot become warm for now, as for want of room, is none of them.
+func (m *Manager) SetLoading(resources []string) {
+	m.beat.setLoading(slices.Sorted(slices.Values(resources)))
+}
+
 // Group is what one process sees of its group.
 type Group struct {
 	// Nodes are the members that live, this process among them, in order.

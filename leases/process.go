@@ -22,6 +22,8 @@ type Process struct {
 	Level int `json:"level"`
 	// Warm is what was given to [Manager.SetWarm], as of the last beat.
 	Warm map[string]uint64 `json:"warm,omitempty"`
+	// Loading is what was given to [Manager.SetLoading], as of the last beat.
+	Loading []string `json:"-"`
 	// State is up, closed (it takes nothing: it begins or drains), silent or left.
 	State ProcessState `json:"state"`
 	// Drains says that the node is to drain, see [Drain]. Its State is closed then, once its process knows.
@@ -122,7 +124,7 @@ func processes(ctx context.Context, js jetstream.JetStream, name string, among f
 			continue
 		}
 		all = append(all, Process{
-			Group: group, Node: rec.Node, Host: rec.Host, Level: rec.Level, Warm: rec.Warm,
+			Group: group, Node: rec.Node, Host: rec.Host, Level: rec.Level, Warm: rec.Warm, Loading: rec.Loading,
 			State: rec.state(silent), Drains: drains[rec.Node], Seen: e.Created().UTC(), Silent: silent.Seconds(),
 		})
 	}

@@ -67,8 +67,9 @@ type memberRecord struct {
 	Declines    []string `json:"declines,omitempty"`         // resources it will not take for now
 	Started     int64    `json:"startedMs,omitempty"`        // unix ms, informative
 	// Warm are the resources that the member is prepared to take, and how far it is with each.
-	Warm  map[string]uint64 `json:"warm,omitempty"`
-	Level int               `json:"level,omitempty"` // see Config.Level
+	Warm    map[string]uint64 `json:"warm,omitempty"`
+	Loading []string          `json:"loading,omitempty"` // resources for which it is about to become warm
+	Level   int               `json:"level,omitempty"`   // see Config.Level
 	// Answers says that the process answers who asks whether it is there, Gone which holder found that nobody does.
 	Answers bool   `json:"answers,omitempty"`
 	Gone    string `json:"gone,omitempty"`

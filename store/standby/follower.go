@@ -51,6 +51,7 @@ type follower struct {
 
 	reached atomic.Uint64 // LSN that it has applied; 0 until it has reached the log's end once
 	lag     lag
+	tries   tries
 	endTurn func() // for others to catch up
 	rests   bool   // the engine stood still for its load, so its turn ends later
 }
@@ -62,6 +63,7 @@ func (f *follower) run(ctx context.Context) {
 		began := time.Now()
 		err := f.catchUp(ctx)
 		f.reached.Store(0)
+		f.tries.end()
 		if ctx.Err() != nil {
 			break
 		}
@@ -98,10 +100,40 @@ func (f *follower) catchUp(ctx context.Context) error {
 	if err := f.s.turns.take(ctx); err != nil {
 		return err
 	}
+	f.tries.begin(time.Now())
 	f.rests = false
 	f.endTurn = sync.OnceFunc(func() { f.s.turns.give(f.rests) })
 	defer f.endTurn()
 	return f.owners.Follow(ctx, f.id, f.follow)
+}
+
+// tries are those of one follower to bring its copy to the log's end, and to keep it there.
+type tries struct {
+	mu     sync.Mutex
+	began  time.Time // of the present one; zero between two
+	failed bool      // the last one did
+}
+
+// tryLasts is how long a try goes on that gets beyond what is refused at its beginning, as for want of room.
+const tryLasts = 10 * time.Second
+
+func (t *tries) begin(now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.began = now
+}
+
+func (t *tries) end() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.began, t.failed = time.Time{}, true
+}
+
+// failing says that the last try has failed, and the present one has not come further.
+func (t *tries) failing(now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.failed && (t.began.IsZero() || now.Sub(t.began) < tryLasts)
 }
 
 // turns has a token for each follower that may catch up, and each has the time from which on it may be used.

@@ -66,7 +66,7 @@ func TestACopyThatIsBehindForLongIsNotWarm(t *testing.T) {
 			f := s.newFollower(nil, partition)
 			s.followers[partition] = f
 			f.lag.begin(40, at(0))
-			if warm, loading := s.warmLocked(at(0)); len(warm) != 0 || loading != 1 {
+			if warm, loading := s.warmLocked(at(0)); len(warm) != 0 || len(loading) != 1 {
 				t.Errorf("before it has reached the end, warm are %v", warm)
 			}
 			f.reached.Store(40)
@@ -74,8 +74,8 @@ func TestACopyThatIsBehindForLongIsNotWarm(t *testing.T) {
 			test.does(&f.lag)
 			for second, want := range test.warm {
 				warm, loading := s.warmLocked(at(second))
-				if _, is := warm[owner.LeaseResource(partition)]; is != want || loading != 1-len(warm) {
-					t.Errorf("after %d seconds warm are %v, loading %d", second, warm, loading)
+				if _, is := warm[owner.LeaseResource(partition)]; is != want || len(loading) != 1-len(warm) {
+					t.Errorf("after %d seconds warm are %v, loading %d", second, warm, len(loading))
 				}
 			}
 		})

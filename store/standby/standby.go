@@ -310,18 +310,25 @@ func (s *Standbys) startLocked(ctx context.Context, f *follower, work func(conte
 	})
 }
 
-// tellLocked tells the group which copies are warm. Those into which a partition of this store is about to be split are
-// such as well, by resource: else another store could take their leases, and would have to load them first.
+// tellLocked tells the group which copies are warm, and which are made. Those into which a partition of this store is about
+// to be split are warm as well, by resource: else another store could take their leases, and would have to load them first.
 func (s *Standbys) tellLocked(ctx context.Context, heirs map[string]uint64, now time.Time) {
-	warm, loading := s.warmLocked(now)
-	meters.follows(ctx, len(warm), loading)
+	warm, cold := s.warmLocked(now)
+	meters.follows(ctx, len(warm), len(cold))
 	maps.Copy(warm, heirs)
 	s.cfg.Leases.SetWarm(warm)
+	var loading []string
+	for _, f := range cold {
+		if !f.tries.failing(now) {
+			loading = append(loading, owner.LeaseResource(f.id))
+		}
+	}
+	s.cfg.Leases.SetLoading(loading)
 	s.anything = len(s.followers) > 0 || len(heirs) > 0
 }
 
-// warmLocked returns the resources whose copies are warm, and how far they are, and the number of those that are not.
-func (s *Standbys) warmLocked(now time.Time) (warm map[string]uint64, loading int) {
+// warmLocked returns the resources whose copies are warm, and how far they are, and the followers of those that are not.
+func (s *Standbys) warmLocked(now time.Time) (warm map[string]uint64, cold []*follower) {
 	warm = make(map[string]uint64, len(s.followers))
 	for id, f := range s.followers {
 		if f.frees {
@@ -330,8 +337,8 @@ func (s *Standbys) warmLocked(now time.Time) (warm map[string]uint64, loading in
 		if at := f.warm(now); at > 0 {
 			warm[owner.LeaseResource(id)] = at
 		} else {
-			loading++
+			cold = append(cold, f)
 		}
 	}
-	return warm, loading
+	return warm, cold
 }

@@ -39,3 +39,24 @@ func TestATurnRestsAfterALoad(t *testing.T) {
 		}
 	})
 }
+
+// TestTries_WhoFailsIsNotLoading: a try counts again once it lasts longer than one that is refused at its beginning.
+func TestTries_WhoFailsIsNotLoading(t *testing.T) {
+	var tr tries
+	now := time.Now()
+	if tr.failing(now) {
+		t.Error("it fails before it has tried")
+	}
+	tr.begin(now)
+	if tr.failing(now) {
+		t.Error("it fails at its first try")
+	}
+	tr.end()
+	if !tr.failing(now.Add(time.Hour)) {
+		t.Error("it does not fail between two tries")
+	}
+	tr.begin(now)
+	if !tr.failing(now.Add(tryLasts-1)) || tr.failing(now.Add(tryLasts)) {
+		t.Errorf("failing %v, then %v", tr.failing(now.Add(tryLasts-1)), tr.failing(now.Add(tryLasts)))
+	}
+}

@@ -3,6 +3,7 @@ package inspect
 import (
 	"cmp"
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/millrace/millrace/feed"
@@ -18,7 +19,7 @@ type Node struct {
 	leases.Process
 	// Leases counts those that it has.
 	Leases int `json:"leases"`
-	// Loading counts the copies that a store is to keep as a standby and that are not warm yet.
+	// Loading counts the copies that a store makes, or is to make as a standby, and that are not warm yet.
 	Loading int `json:"loading,omitempty"`
 }
 
@@ -86,8 +87,14 @@ func fleetOf(processes []leases.Process, held []leases.Lease, containers []store
 	for _, p := range processes {
 		n := Node{Process: p, Leases: counts[p.Group+" "+p.Node]}
 		if p.Group == owner.LeaseGroup && living[p.Group+" "+p.Node] {
+			// It says itself what it makes beyond its rank, as of partitions that are to move to it.
+			copies := slices.Clone(p.Loading)
 			for _, id := range standby.Choose(p.Node, stores, wishes) {
-				if _, warm := p.Warm[owner.LeaseResource(id)]; !warm {
+				copies = append(copies, owner.LeaseResource(id))
+			}
+			slices.Sort(copies)
+			for _, resource := range slices.Compact(copies) {
+				if _, warm := p.Warm[resource]; !warm {
 					n.Loading++
 				}
 			}

@@ -54,3 +54,24 @@ func TestFleetOf(t *testing.T) {
 		t.Errorf("%d partitions are nobody's", f.Unowned)
 	}
 }
+
+// TestFleetOf_CountsWhatIsMadeBeyondTheRank has two stores beside the owner of a partition that wants one standby: one
+// is to keep it by its rank, and both make it, as where it is to move to the other.
+func TestFleetOf_CountsWhatIsMadeBeyondTheRank(t *testing.T) {
+	t.Parallel()
+	const resource = "store/abcdefgh/0"
+	var processes []leases.Process
+	for _, node := range []string{"b", "c"} {
+		processes = append(processes, leases.Process{Group: "store", Node: node, State: leases.ProcessUp, Loading: []string{resource}})
+	}
+	processes = append(processes, leases.Process{Group: "store", Node: "a", State: leases.ProcessUp})
+	wished := store.ContainerInfo{ID: "abcdefgh", Spec: store.ContainerSpec{Standbys: 1}, Partitions: []store.PartitionInfo{{Number: 0}}}
+	f := fleetOf(processes, []leases.Lease{{Group: "store", Resource: resource, Owner: "a/1"}}, []store.ContainerInfo{wished})
+	got := map[string]int{}
+	for _, n := range f.Nodes {
+		got[n.Node] = n.Loading
+	}
+	if diff := cmp.Diff(map[string]int{"a": 0, "b": 1, "c": 1}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
