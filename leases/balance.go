@@ -26,6 +26,9 @@ type Member struct {
 
 	// Warm has the resources that the member is prepared to take.
 	Warm map[string]uint64
+
+	// Fails has the resources for which the member was to become warm and did not. Another one is to, if there is one.
+	Fails map[string]bool
 }
 
 // Decision is what one member does next.
@@ -65,7 +68,8 @@ type Decision struct {
 // does not move.
 //
 // A lease of which copies are kept is given up only to a member that is warm for it, and stays where it is until one is
-// (Decision.Next): whoever is cold would load it, and nobody serves it meanwhile. When such a lease is free, it goes to a
+// (Decision.Next): whoever is cold would load it, and nobody serves it meanwhile. Who fails to become warm is passed over.
+// When such a lease is free, it goes to a
 // member that is warm for it however much that one has, and to any if none is.
 //
 // A member that drains gives up all that others would take, and gets a free lease only where nobody else takes it.
@@ -310,7 +314,7 @@ func (p *plan) moveDrained(self string, decision *Decision) {
 			continue
 		}
 		for _, lease := range giver.held {
-			if taker := cmp.Or(p.lightestWarm(lease.Resource), p.lightest(lease.Resource)); taker != nil {
+			if taker := cmp.Or(p.lightestWarm(lease.Resource), p.coldTaker(lease.Copied)(lease), p.lightest(lease.Resource)); taker != nil {
 				p.move(self, giver, taker, lease, decision)
 			}
 		}
@@ -348,7 +352,7 @@ func (p *plan) coldTaker(copied bool) func(*Lease) *load {
 		if lease.Copied != copied {
 			return nil
 		}
-		return p.lightest(lease.Resource)
+		return p.lightestOf(func(l *load) bool { return l.takes(lease.Resource) && (!copied || !l.Fails[lease.Resource]) })
 	}
 }
 

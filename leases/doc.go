@@ -166,6 +166,7 @@
 //	a has 4, b none            [Group.Next]: two of them to b, which begins to follow
 //	b is warm for them         a gives them up, b takes them
 //	a dies before              they are free: whoever is warm takes them, else anybody
+//	b has no room              after a minute in which b is neither warm nor about to be, c makes copies
 //
 // A node that is to drain ([Drain]) reads so from the bucket, in each group, and says so in its record. Others count them as such
 // that take only what nobody else does. It gives up what others would take by the same plan, a few leases at a time, and goes on with the rest. A

@@ -1,6 +1,7 @@
 package leases
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"testing"
@@ -13,7 +14,9 @@ type copying struct {
 	*group
 	resources []string
 	procs     []*proc
-	since     map[*proc]map[string]time.Time // when a copy was begun
+	since     map[*proc]map[string]time.Time      // when a copy was begun
+	begins    func(p *proc, resource string) bool // whether a copy may be begun; nil: it may
+	takes     map[*proc]time.Duration             // how long it takes, if not copyTime
 
 	// Guarded by group.mu.
 	warm  map[*proc]map[string]time.Time // when the group was told last
@@ -80,15 +83,18 @@ func (c *copying) end(p *proc, kill bool) {
 // look tells the group what each of the processes is warm for.
 func (c *copying) look() {
 	for _, p := range c.procs {
-		warm := map[string]uint64{}
+		warm, loading := map[string]uint64{}, []string(nil)
 		for _, resource := range c.resources {
 			since, begun := c.since[p][resource]
 			switch {
 			case p.m.Has(resource):
 				delete(c.since[p], resource)
-			case !begun:
+			case !begun && (c.begins == nil || c.begins(p, resource)):
 				c.since[p][resource] = time.Now()
-			case time.Since(since) >= copyTime:
+			case !begun:
+			case time.Since(since) < cmp.Or(c.takes[p], copyTime):
+				loading = append(loading, resource)
+			default:
 				warm[resource] = 1
 				c.mu.Lock()
 				c.warm[p][resource] = time.Now()
@@ -96,6 +102,7 @@ func (c *copying) look() {
 			}
 		}
 		p.m.SetWarm(warm)
+		p.m.SetLoading(loading)
 	}
 }
 
@@ -199,6 +206,46 @@ func TestNothingMovesUntilACopyIsWarm(t *testing.T) {
 			t.Errorf("to become warm are still %v", next)
 		}
 	})
+}
+
+// TestNext_PassesOverWhoDoesNotBecomeWarm drains a process of whose leases no copies are kept but where they are to move
+// to. The lightest of the others has no room for any, or takes its time.
+func TestNext_PassesOverWhoDoesNotBecomeWarm(t *testing.T) {
+	tests := []struct {
+		name    string
+		room    bool
+		loads   time.Duration
+		passed  time.Duration
+		b, late int // what it has in the end
+	}{
+		{name: "no room", passed: nextWait + 15*time.Second, late: 6},
+		{name: "it loads", room: true, loads: 5 * nextWait, passed: 5*nextWait + 15*time.Second, b: 3, late: 3},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCopying(t, 6)
+				defer c.stop()
+				a, late := c.start("a", nil), c.start("c", nil)
+				c.pass(20*time.Second, all)
+				c.counts("before", 3, 3)
+				b := c.start("b", nil)
+				c.takes = map[*proc]time.Duration{b: test.loads}
+				c.begins = func(p *proc, resource string) bool {
+					group := p.m.Group()
+					return group != nil && group.Next[resource] == p.m.cfg.Node && (p != b || test.room)
+				}
+				clear(c.since[a])
+				clear(c.since[late])
+				c.pass(time.Second, 0)
+				c.drain("a")
+				c.pass(nextWait-15*time.Second, 0)
+				c.counts("while it is waited for", 3, 3, 0)
+				c.pass(test.passed-nextWait+15*time.Second, drainMax)
+				c.counts("in the end", 0, test.late, test.b)
+			})
+		})
+	}
 }
 
 // TestDrain_GivesAllToOthers drains one of three while all serve, and undoes it. The wish outlives the process.

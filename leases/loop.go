@@ -52,6 +52,8 @@ type loop struct {
 	drained        bool                     // the log says that the node drains
 	given          map[string]time.Duration // what was given up because the node drains, and when; see onTheWay
 	next           map[string]string        // what others are to become warm for, by the last plan of moves, by resource
+	moves          map[string]nextMove      // the same, and how long nothing was heard of it
+	fails          map[fails]time.Duration  // who does not become warm for what, and until when it is passed over
 
 	probing   bool            // questions to neighbors are under way
 	nextProbe time.Duration   // when the next are due
@@ -109,7 +111,7 @@ func newLoop(m *Manager, work Work) *loop {
 		view: newView(m.cfg.Group, m.cfg.Fenced), local: make(map[string]*local),
 		pauses: make(map[string]pausedFor), slow: make(map[string]time.Duration),
 		vacant: make(map[string]vacancy), refused: make(map[string]refusal), deposing: make(map[string]bool),
-		given: make(map[string]time.Duration),
+		given: make(map[string]time.Duration), fails: make(map[fails]time.Duration),
 	}
 }
 

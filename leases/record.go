@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -74,6 +75,11 @@ type memberRecord struct {
 	Answers bool   `json:"answers,omitempty"`
 	Gone    string `json:"gone,omitempty"`
 	Right   string `json:"right,omitempty"` // incarnation of its read right
+}
+
+// isLoading reports whether the member says that it is about to become warm for a resource.
+func (r *memberRecord) isLoading(resource string) bool {
+	return r != nil && slices.Contains(r.Loading, resource)
 }
 
 func (r *memberRecord) holder() string { return r.Node + "/" + r.Incarnation }

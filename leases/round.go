@@ -51,7 +51,7 @@ func (l *loop) balanceRound(runCtx context.Context) {
 	}
 	l.balance = now + l.cfg.BalanceInterval
 	moves := Balance(l.Holder(), l.members(live, false, now), leases)
-	l.noteNext(moves.Next)
+	l.noteNext(moves.Next, live, now)
 	l.giveUp(moves.GiveUp, leases)
 }
 
@@ -112,7 +112,7 @@ func (l *loop) assessWanted(live map[string]*memberRecord, now time.Duration) []
 // closed too.
 func (l *loop) members(live map[string]*memberRecord, strangers bool, now time.Duration) []Member {
 	members := make([]Member, 0, len(live)+1)
-	self := Member{Holder: l.Holder(), Declines: l.declined(), Closed: l.isUnseated(), Drains: l.drains()}
+	self := Member{Holder: l.Holder(), Declines: l.declined(), Closed: l.isUnseated(), Drains: l.drains(), Fails: l.failsOf(l.cfg.Node, now)}
 	// As the others see it, so that all come to one plan.
 	if rec := live[l.cfg.Node]; rec != nil {
 		self.Warm = rec.Warm
@@ -132,6 +132,7 @@ func (l *loop) members(live map[string]*memberRecord, strangers bool, now time.D
 			Drains:   rec.Drains,
 			Declines: rec.Declines,
 			Warm:     rec.Warm,
+			Fails:    l.failsOf(node, now),
 		})
 	}
 	return members
