@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,6 +22,8 @@ type Drain struct {
 	Heard  bool `json:"heard"`
 	// Left are the leases that it has.
 	Left []Left `json:"left"`
+	// Others are the nodes that drain too, in the groups where nobody else takes what it has: each waits for the others.
+	Others []string `json:"others,omitempty"`
 
 	running bool
 	alone   []string // groups in which nobody else takes leases
@@ -65,7 +68,7 @@ func (i *Inspector) Drain(ctx context.Context, node string) (*Drain, error) {
 
 func drainOf(node string, processes []leases.Process, held []leases.Lease, containers []store.ContainerInfo) *Drain {
 	d := &Drain{Node: node, Heard: true, Left: []Left{}}
-	takers := map[string][]*leases.Process{} // by group
+	takers, others := map[string][]*leases.Process{}, map[string][]string{} // by group
 	for k := range processes {
 		p := &processes[k]
 		lives := p.State == leases.ProcessUp || p.State == leases.ProcessClosed
@@ -79,6 +82,8 @@ func drainOf(node string, processes []leases.Process, held []leases.Lease, conta
 			d.Heard = d.Heard && p.State != leases.ProcessUp
 		case p.State == leases.ProcessUp && !p.Drains:
 			takers[p.Group] = append(takers[p.Group], p)
+		case lives && p.Drains:
+			others[p.Group] = append(others[p.Group], p.Node)
 		}
 	}
 	slices.Sort(d.known)
@@ -86,8 +91,11 @@ func drainOf(node string, processes []leases.Process, held []leases.Lease, conta
 	for k := range processes {
 		if p := &processes[k]; p.Node == node && p.State != leases.ProcessLeft && len(takers[p.Group]) == 0 {
 			d.alone = append(d.alone, p.Group)
+			d.Others = append(d.Others, others[p.Group]...)
 		}
 	}
+	slices.Sort(d.Others)
+	d.Others = slices.Compact(d.Others)
 	copied := map[string]bool{}
 	for k := range containers {
 		for _, p := range containers[k].Partitions {
@@ -143,7 +151,11 @@ func (d *Drain) May() error {
 	case !d.running:
 		return fmt.Errorf("node %s does not run, so it has nothing to give up", d.Node)
 	case len(d.alone) > 0 && !d.Drains:
-		return fmt.Errorf("node %s is the only %s that takes anything: nobody would serve what it gives up; start another one first", d.Node, strings.Join(d.alone, " and the only "))
+		said := fmt.Sprintf("node %s is the only %s that takes anything: nobody would serve what it gives up; start another one first", d.Node, strings.Join(d.alone, " and the only "))
+		if len(d.Others) > 0 {
+			said += fmt.Sprintf(", or let one that drains take its share again: millrace drain %s --undo", strings.Join(d.Others, " --undo, millrace drain "))
+		}
+		return errors.New(said)
 	}
 	return nil
 }
@@ -169,5 +181,10 @@ func (d *Drain) String() string {
 	if len(said) == 0 {
 		return fmt.Sprintf("node %s has nothing", d.Node)
 	}
-	return fmt.Sprintf("node %s has %s left (%s)", d.Node, format.Plural(len(d.Left), "lease", "leases"), strings.Join(said, "; "))
+	text := fmt.Sprintf("node %s has %s left (%s)", d.Node, format.Plural(len(d.Left), "lease", "leases"), strings.Join(said, "; "))
+	if counts[LeftAlone] > 0 && len(d.Others) > 0 {
+		text += fmt.Sprintf("; %s drains too, and each waits for the other: start another node, or let one take its share again with millrace drain %s --undo",
+			strings.Join(d.Others, ", "), d.Others[0])
+	}
+	return text
 }

@@ -41,7 +41,15 @@ func TestDrainOf(t *testing.T) {
 		{name: "it does not run", processes: []leases.Process{process("store", "a", leases.ProcessLeft, false), other}, may: "does not run"},
 		{name: "alone", processes: []leases.Process{process("store", "a", leases.ProcessUp, false), process("worker", "a", leases.ProcessUp, false)}, may: "is the only store and the only worker"},
 		{name: "alone as a worker", processes: []leases.Process{process("store", "a", leases.ProcessUp, false), other, process("worker", "a", leases.ProcessUp, false)}, may: "is the only worker that"},
-		{name: "the other drains", processes: []leases.Process{process("store", "a", leases.ProcessUp, false), process("store", "b", leases.ProcessClosed, true)}, may: "is the only store"},
+		{name: "the other drains", processes: []leases.Process{process("store", "a", leases.ProcessUp, false), process("store", "b", leases.ProcessClosed, true)}, may: "is the only store that takes anything: nobody would serve what it gives up; start another one first, or let one that drains take its share again: millrace drain b --undo"},
+		{
+			name: "each waits for the other", processes: []leases.Process{process("store", "a", leases.ProcessClosed, true), process("store", "b", leases.ProcessClosed, true), process("store", "c", leases.ProcessLeft, true)}, held: []leases.Lease{lease(one, false)},
+			says: "node a has 1 lease left (1: no other node takes it); b drains too, and each waits for the other: start another node, or let one take its share again with millrace drain b --undo",
+		},
+		{
+			name: "another drains, and a third does not", processes: []leases.Process{process("store", "a", leases.ProcessClosed, true), process("store", "b", leases.ProcessClosed, true), process("store", "c", leases.ProcessUp, false)}, held: []leases.Lease{lease(two, false)},
+			says: "node a has 1 lease left (1: it is about to move)",
+		},
 		{
 			name: "it has not heard", processes: []leases.Process{process("store", "a", leases.ProcessUp, true), other},
 			says: "node a has not heard of it yet, and has 0 leases",
