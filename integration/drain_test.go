@@ -1,12 +1,15 @@
 package integration_test
 
 import (
+	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/millrace/millrace/integration/poll"
+	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/store"
 )
 
@@ -29,6 +32,7 @@ func TestDrain(t *testing.T) {
 	}
 	refused("there is no node nobody; there are ", "drain", "nobody")
 	refused("there is no node nobody; there are ", "drain", "nobody", "--undo")
+	refused(`"error": "there is no node nobody; there are `, "drain", "nobody", "-o", "json")
 	mustRun(t, c.server, "drain", a.node, "--no-wait")
 	if out := mustRun(t, c.server, "nodes"); !strings.Contains(out, "drains") {
 		t.Errorf("nodes:\n%s", out)
@@ -77,5 +81,53 @@ func TestDrain(t *testing.T) {
 	}
 	if out := mustRun(t, c.server, "drain", a.node, "--undo"); !strings.Contains(out, "was not to drain") {
 		t.Error(out)
+	}
+}
+
+// TestDrain_OfANodeThatStartsAgain waits for one of two nodes that both drain. It ends, comes back, and is drained.
+func TestDrain_OfANodeThatStartsAgain(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 2, 0)
+	a, b := c.stores[0], c.stores[1]
+	if _, err := c.client.Catalog().Create(t.Context(), "default", "things", store.ContainerSpec{PartitionKey: []string{"/k"}, Partitions: 4}); err != nil {
+		t.Fatal(err)
+	}
+	c.balanced(c.stores, "store/", 4)
+	mustRun(t, c.server, "drain", b.node)
+	// The command would refuse it now, and does not where both are asked at once.
+	if _, err := leases.Drain(t.Context(), c.js, "", a.node, "a test"); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	cmd := invocation(t, "drain", a.node, "-o", "json", "--server", c.server)
+	cmd.Stdout = &out
+	errs, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	said := bufio.NewScanner(errs)
+	says := func(what string) {
+		t.Helper()
+		for said.Scan() {
+			if strings.Contains(said.Text(), what) {
+				return
+			}
+		}
+		t.Fatalf("it has ended without %q: %s", what, &out)
+	}
+	says(b.node + " drains too")
+	a.stop()
+	says("does not run, and is waited for")
+	a.start()
+	for said.Scan() { // to its end
+		t.Log(said.Text())
+	}
+	err = cmd.Wait()
+	var told struct{ Action string }
+	if json.Unmarshal(out.Bytes(), &told) != nil || err != nil || told.Action != "drained" {
+		t.Errorf("drain: %v: %s", err, &out)
 	}
 }

@@ -68,8 +68,9 @@ or upgraded, and nobody waits for what it had.
 What no other node takes, it keeps and serves: millrace drain says what, and why. The
 wish lasts until --undo, also when the node starts again.
 
-Drain waits until the node has nothing, and tells what is left when that changes. It
-exits with 1 if the node cannot be drained, or not --within the time that was given.`,
+Drain waits until the node has nothing, and tells what is left when that changes. A node
+that starts again meanwhile is waited for, for a minute. It exits with 1 if the node
+cannot be drained, or not --within the time that was given; -o json tells why (error).`,
 		Example: `  millrace drain 4kq2m7xd
   millrace drain 4kq2m7xd --within 10m -o json
   millrace drain 4kq2m7xd --undo`,
@@ -98,52 +99,58 @@ exits with 1 if the node cannot be drained, or not --within the time that was gi
 type drainAction struct {
 	*inspect.Drain
 	Action string `json:"action"`
+	// Error says why it has not done what was asked for.
+	Error string `json:"error,omitempty"`
 }
 
 // drain asks a node to drain, and waits until it has.
 func (a *app) drain(ctx context.Context, s *session, i *inspect.Inspector, node string, flags *drainFlags) error {
 	d, err := i.Drain(ctx, node)
 	if err != nil {
-		return err
+		return a.notDrained(&inspect.Drain{Node: node, Left: []inspect.Left{}}, "none", err)
 	}
 	if err := d.May(); err != nil {
-		return &badNews{err}
+		return a.notDrained(d, "none", &badNews{err})
 	}
 	by, _ := os.Hostname() // for people only
 	if _, err := leases.Drain(ctx, s.js, s.cfg.Leases.Bucket, node, by); err != nil {
-		return fmt.Errorf("ask node %s to drain: %w", node, err)
+		return a.notDrained(d, "none", fmt.Errorf("ask node %s to drain: %w", node, err))
 	}
 	if flags.noWait {
 		d.Drains = true
-		return a.printText(drainAction{d, "asked"}, "node %s drains; millrace nodes tells how far it is\n", node)
+		return a.printText(drainAction{d, "asked", ""}, "node %s drains; millrace nodes tells how far it is\n", node)
 	}
 	if flags.within > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, flags.within)
 		defer cancel()
 	}
-	if d, err = a.drained(ctx, i, d); err != nil {
+	d, err = a.drained(ctx, i, d)
+	switch {
+	case err != nil:
+		return a.notDrained(d, "asked", err)
+	case d.Runs() && d.Done():
+		return a.printText(drainAction{d, "drained", ""}, "node %s has nothing, and takes nothing until millrace drain %s --undo\n", node, node)
+	case d.Runs() && !d.Drains && ctx.Err() == nil:
+		return a.notDrained(d, "undone", bad("node %s is not to drain any more: somebody has taken it back", node))
+	case ctx.Err() == nil:
+		return a.notDrained(d, "ended", bad("node %s does not run any more; others get what it had", node))
+	}
+	return a.notDrained(d, "asked", bad("not drained within %s: %s; it goes on until millrace drain %s --undo", flags.within, d, node))
+}
+
+// notDrained returns err, which in a table is all that there is to say.
+func (a *app) notDrained(d *inspect.Drain, action string, err error) error {
+	if err := a.print(drainAction{d, action, err.Error()}, func(io.Writer) error { return nil }); err != nil {
 		return err
 	}
-	if d.Runs() && !d.Drains && ctx.Err() == nil {
-		return bad("node %s is not to drain any more: somebody has taken it back", node)
-	}
-	if !d.Runs() {
-		return bad("node %s does not run any more; others get what it had", node)
-	}
-	if !d.Done() {
-		if err := a.print(drainAction{d, "asked"}, func(io.Writer) error { return nil }); err != nil {
-			return err
-		}
-		return bad("not drained within %s: %s; it goes on until millrace drain %s --undo", flags.within, d, node)
-	}
-	return a.printText(drainAction{d, "drained"}, "node %s has nothing, and takes nothing until millrace drain %s --undo\n", node, node)
+	return err
 }
 
 // drained waits until a node has drained, or the time for that is over, and returns how far it is then.
 func (a *app) drained(ctx context.Context, i *inspect.Inspector, d *inspect.Drain) (*inspect.Drain, error) {
-	said, asked := "", false // asked: the wish was seen, so it is gone where it is not
-	for {
+	var wait inspect.DrainWait
+	for said := ""; ; {
 		now, err := i.Drain(ctx, d.Node)
 		switch {
 		case err == nil:
@@ -151,14 +158,13 @@ func (a *app) drained(ctx context.Context, i *inspect.Inspector, d *inspect.Drai
 		case errors.Is(ctx.Err(), context.DeadlineExceeded):
 			return d, nil
 		case ctx.Err() != nil:
-			return nil, fmt.Errorf("%w\nnext: the node goes on to drain; millrace drain %s waits for it again, and --undo takes it back", context.Cause(ctx), d.Node)
+			return d, fmt.Errorf("%w\nnext: the node goes on to drain; millrace drain %s waits for it again, and --undo takes it back", context.Cause(ctx), d.Node)
 		case !await.Passes(err):
-			return nil, err
+			return d, err
 		}
-		if d.Done() || !d.Runs() || asked && !d.Drains {
+		if err == nil && wait.Over(d, time.Now()) {
 			return d, nil
 		}
-		asked = asked || d.Drains
 		if d.String() != said {
 			said = d.String()
 			fmt.Fprintln(a.err, said)
@@ -182,9 +188,9 @@ func (a *app) undrain(ctx context.Context, s *session, i *inspect.Inspector, nod
 	}
 	if !changed {
 		if err := d.Known(); err != nil {
-			return &badNews{err}
+			return a.notDrained(d, "none", &badNews{err})
 		}
-		return a.printText(drainAction{d, "none"}, "node %s was not to drain\n", node)
+		return a.printText(drainAction{d, "none", ""}, "node %s was not to drain\n", node)
 	}
-	return a.printText(drainAction{d, "undone"}, "node %s takes its share again\n", node)
+	return a.printText(drainAction{d, "undone", ""}, "node %s takes its share again\n", node)
 }

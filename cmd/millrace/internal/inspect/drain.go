@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/leases"
@@ -132,6 +133,35 @@ func (d *Drain) Done() bool { return d.Drains && d.Heard && len(d.Left) == 0 }
 // Runs says that a process of the node lives.
 func (d *Drain) Runs() bool { return d.running }
 
+// DrainAway is how long a node that is to drain is waited for while it does not run: it may start again, and the wish
+// outlives its process.
+const DrainAway = time.Minute
+
+// DrainWait tells when the wait for a drain is over. The zero value has not begun.
+type DrainWait struct {
+	seen bool      // that it is to drain: then it is not any more where it is not
+	away time.Time // since when it does not run; zero while it does
+}
+
+// Over reports whether the wait is over: the node has drained, is not to drain any more, or is gone.
+//
+//	it runs, it is to drain        until it has nothing
+//	it does not run                for DrainAway; what it had goes to others, or comes back to it
+//	somebody has taken it back     over
+func (w *DrainWait) Over(d *Drain, now time.Time) bool {
+	w.seen = w.seen || d.Drains
+	switch {
+	case w.seen && !d.Drains:
+		return true
+	case d.running:
+		w.away = time.Time{}
+		return d.Done()
+	case w.away.IsZero():
+		w.away = now
+	}
+	return now.Sub(w.away) >= DrainAway
+}
+
 // Known returns an error that names the nodes there are if this one is none of them.
 func (d *Drain) Known() error {
 	if slices.Contains(d.known, d.Node) {
@@ -165,6 +195,8 @@ func (d *Drain) String() string {
 	switch {
 	case !d.Drains:
 		return fmt.Sprintf("node %s is not to drain", d.Node)
+	case !d.running:
+		return fmt.Sprintf("node %s does not run, and is waited for", d.Node)
 	case !d.Heard:
 		return fmt.Sprintf("node %s has not heard of it yet, and has %s", d.Node, format.Plural(len(d.Left), "lease", "leases"))
 	}

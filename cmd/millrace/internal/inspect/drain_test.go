@@ -3,6 +3,7 @@ package inspect
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/store"
@@ -87,6 +88,52 @@ func TestDrainOf(t *testing.T) {
 			}
 			if d.Done() != test.done {
 				t.Errorf("done: %v", d.Done())
+			}
+		})
+	}
+}
+
+// TestDrainWait waits for a node through what may become of it.
+func TestDrainWait(t *testing.T) {
+	t.Parallel()
+	const (
+		runs  = iota // it is to drain, and has something
+		heard        // it is to drain, and has nothing
+		away         // it is to drain, and does not run
+		taken        // it runs, and is not to drain
+		gone         // it does not run, and is not to drain
+	)
+	looks := map[int]*Drain{
+		runs:  {Drains: true, Heard: true, running: true, Left: []Left{{}}},
+		heard: {Drains: true, Heard: true, running: true},
+		away:  {Drains: true, Heard: true},
+		taken: {running: true},
+		gone:  {Heard: true},
+	}
+	type look struct {
+		at   time.Duration
+		what int
+	}
+	tests := []struct {
+		name  string
+		looks []look // all but the last are before the end
+	}{
+		{"it drains", []look{{0, runs}, {time.Hour, runs}, {2 * time.Hour, heard}}},
+		{"the wish is not seen at once", []look{{0, taken}, {time.Second, runs}, {2 * time.Second, heard}}},
+		{"somebody takes it back", []look{{0, runs}, {time.Second, taken}}},
+		{"it starts again", []look{{0, runs}, {time.Second, away}, {DrainAway, away}, {DrainAway + time.Second/2, runs}, {2 * DrainAway, away}, {3*DrainAway - 1, heard}}},
+		{"it does not come back", []look{{0, runs}, {time.Second, away}, {DrainAway + time.Second - 1, away}, {DrainAway + time.Second, away}}},
+		{"it ends, and the wish with it", []look{{0, runs}, {time.Second, gone}}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			var w DrainWait
+			begun := time.Now()
+			for i, l := range test.looks {
+				if over := w.Over(looks[l.what], begun.Add(l.at)); over != (i == len(test.looks)-1) {
+					t.Errorf("look %d: over %t", i, over)
+				}
 			}
 		})
 	}
