@@ -299,8 +299,8 @@ func ended(ctx context.Context, r *Request, unknown bool, nobody *NoOwnerError) 
 	return nobody
 }
 
-// connection counts the connections that a client has had. What was sent on one keeps its order;
-// on the next one an attempt may overtake one before it:
+// connection counts the connections that a client has had. What was sent on one keeps its order, and an owner
+// decides what has a key in that order; on the next one an attempt may overtake one before it:
 //
 //	replace, on connection 1          held up in a server, and nobody answers
 //	replace again, on connection 2    404: the item is not there

@@ -385,8 +385,13 @@ func (p *Partition) viaDecider(ctx context.Context, r *store.Request, h *handler
 		r.TraceParent, r.TraceState = store.TraceContext(trace.ContextWithSpan(ctx, span))
 	}
 	// Conditions are parsed here, on the caller's goroutine, to keep the decider free.
-	c := newCall(r, h)
-	if refusal := p.enqueue(c, queue); refusal != nil {
+	c, turn := newCall(r, h), turnOf(ctx)
+	if !turn.await(ctx) {
+		return &store.Response{Err: errWithdrawn}
+	}
+	refusal := p.enqueue(c, queue)
+	turn.pass()
+	if refusal != nil {
 		return &store.Response{Err: refusal}
 	}
 	select {

@@ -109,7 +109,15 @@ func encodeIdempotency(lsn feed.LSN, first int, changes []feed.Change) []byte {
 }
 
 // remembered answers a transaction that the log already holds under its
-// idempotency key; nil if it does not.
+// idempotency key, or a commit that is on its way there; nil if none does.
+//
+// A refusal is not remembered: a later attempt is decided anew. So it must be of the last attempt under way, which it is
+// where they come in order, for they are queued, and decided, in the order in which they came (turns):
+//
+//	decided, not in the log yet    the overlay has the record. The second answer leaves with its own draft, so behind
+//	                               the commit of the first; where that is not appended, both are told so
+//	in the queue                   the first is decided first
+//	postponed                      nothing else is decided before
 func (v *view) remembered(r *store.Transact) (*store.TransactResult, *store.Error) {
 	if r.IdempotencyKey == "" {
 		return nil, nil

@@ -26,13 +26,14 @@ type subscription struct {
 	slots   chan struct{}
 	closed  []chan struct{} // of each: no message comes any more
 	answers sync.WaitGroup
+	turns   *turns
 
 	mu      sync.Mutex
 	queries map[string]context.CancelFunc // under way, by the names that their clients gave them
 }
 
 func newSubscription() *subscription {
-	return &subscription{slots: make(chan struct{}, remoteMax), queries: map[string]context.CancelFunc{}}
+	return &subscription{slots: make(chan struct{}, remoteMax), turns: newTurns(), queries: map[string]context.CancelFunc{}}
 }
 
 // subscribe serves p on its subjects until stop is called. A drain ends ctx and
@@ -64,7 +65,7 @@ func (o *subscription) add(sub *nats.Subscription) error {
 	return sub.SetPendingLimits(16*remoteMax, -1)
 }
 
-// receive returns what takes messages, each of which answer answers beside the others.
+// receive returns what takes messages, each of which answer answers beside the others, with its turn in ctx.
 func (o *subscription) receive(ctx context.Context, answer func(context.Context, *nats.Msg)) nats.MsgHandler {
 	return func(m *nats.Msg) {
 		if id := m.Header.Get(store.HeaderCancel); id != "" {
@@ -75,11 +76,100 @@ func (o *subscription) receive(ctx context.Context, answer func(context.Context,
 		// pending messages, which are bounded too.
 		o.slots <- struct{}{}
 		ctx, end := o.begin(ctx, m.Header.Get(store.HeaderQuery)) // before the message that ends it can come
+		u := o.turns.take()
 		o.answers.Go(func() {
 			defer func() { <-o.slots }()
 			defer end()
-			answer(ctx, m)
+			defer u.pass()
+			answer(context.WithValue(ctx, turnKey{}, u), m)
 		})
+	}
+}
+
+// turns keep the order in which messages came for those that need it. Each is answered by a goroutine of its own, and which
+// of these runs first is chance, as where a process that was stopped for a while finds two attempts of one request:
+//
+//	replace, sent                            nobody answers
+//	replace again, sent, and here first      404: the item is not there. It decides the request, for the client
+//	                                         knows that nothing sent before is on its way (store.Client)
+//	somebody creates the item
+//	replace, which waited to be run          replaces it
+//
+// So what has an idempotency key is queued in the order in which it came. What has none passes as soon as that is known.
+type turns struct {
+	mu      sync.Mutex
+	next    uint64                   // message
+	first   uint64                   // that has not passed; all before it have
+	passed  map[uint64]bool          // which behind that have
+	waiting map[uint64]chan struct{} // closed when all before it have passed
+}
+
+// turn is the place of a message among those that came. A nil turn is that of who asks in this process: it has passed.
+type turn struct {
+	of     *turns
+	n      uint64
+	passed bool // guarded by of.mu
+}
+
+type turnKey struct{}
+
+func turnOf(ctx context.Context) *turn {
+	u, _ := ctx.Value(turnKey{}).(*turn)
+	return u
+}
+
+func newTurns() *turns {
+	return &turns{passed: map[uint64]bool{}, waiting: map[uint64]chan struct{}{}}
+}
+
+func (t *turns) take() *turn {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.next++
+	return &turn{of: t, n: t.next - 1}
+}
+
+// await waits until all that came before have passed. It returns false if ctx ended first.
+func (u *turn) await(ctx context.Context) bool {
+	if u == nil {
+		return true
+	}
+	u.of.mu.Lock()
+	if u.passed || u.of.first == u.n {
+		u.of.mu.Unlock()
+		return true
+	}
+	due := make(chan struct{})
+	u.of.waiting[u.n] = due
+	u.of.mu.Unlock()
+	select {
+	case <-due:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// pass lets those that came later go on. It may be called again.
+func (u *turn) pass() {
+	if u == nil {
+		return
+	}
+	t := u.of
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if u.passed {
+		return
+	}
+	u.passed, t.passed[u.n] = true, true
+	delete(t.waiting, u.n)
+	for t.passed[t.first] {
+		delete(t.passed, t.first)
+		t.first++
+	}
+	if due := t.waiting[t.first]; due != nil {
+		delete(t.waiting, t.first)
+		close(due)
 	}
 }
 
@@ -160,6 +250,9 @@ func (s *Server) answer(ctx context.Context, p *Partition, m *nats.Msg, readsOnl
 	case r.Partition != p.id:
 		resp = &store.Response{Err: store.Refuse(store.StatusBadRequest, "request for partition %s came to %s", r.Partition, p.id)}
 	default:
+		if r.Transact == nil || r.Transact.IdempotencyKey == "" || !r.Writes() {
+			turnOf(ctx).pass()
+		}
 		resp = handle(ctx, r)
 	}
 	if resp.Err != nil && resp.Err.Status == store.StatusUnknown {
