@@ -35,16 +35,16 @@ func TestTheBucketGoesBack(t *testing.T) {
 		before func(g *group, a *proc, resources []string) *fakeState
 	}{
 		{"to before the group", func(*group, *proc, []string) *fakeState {
-			return &fakeState{keys: map[string]bucket.Entry{}}
+			return &fakeState{Keys: map[string]bucket.Entry{}}
 		}},
 		{"to when one had all", func(g *group, _ *proc, resources []string) *fakeState {
 			g.pass(5*time.Second, resources)
-			return g.server.state()
+			return g.server.State()
 		}},
 		{"to when all were free", func(g *group, a *proc, resources []string) *fakeState {
 			a.m.SetResources(nil, nil)
 			g.pass(time.Second, resources)
-			then := g.server.state()
+			then := g.server.State()
 			a.m.SetResources(resources, nil)
 			return then
 		}},
@@ -73,7 +73,7 @@ func TestTheBucketGoesBack(t *testing.T) {
 			a, b, c := g.start("a", resources, nil), g.start("b", resources, nil), g.start("c", resources, nil)
 			g.until("share", 10*time.Second, resources, g.even(resources, a, b, c))
 			g.pass(time.Minute, resources)
-			then := g.server.state()
+			then := g.server.State()
 			g.pass(time.Second, resources)
 			goBackAndSettle(g, then, resources, a, b, c)
 		})
@@ -84,7 +84,7 @@ func TestTheBucketGoesBack(t *testing.T) {
 // at once.
 func goBackAndSettle(g *group, then *fakeState, resources []string, a, b, c *proc) {
 	g.t.Helper()
-	g.server.goBack(then)
+	g.server.GoBack(then)
 	g.pass(2*DefaultTTL, resources)
 	g.until("hold again", DefaultTTL, resources, g.settled(resources))
 	g.until("share again", time.Minute, resources, g.even(resources, a, b, c))
@@ -107,16 +107,16 @@ func TestTheBucketGoesBack_NothingIsTakenThatAnotherMayTrust(t *testing.T) {
 		defer g.stop()
 		resources := resourceNames(3)
 		c := g.start("c", nil, nil)
-		empty := g.server.state()
+		empty := g.server.State()
 		b := g.start("b", resources, nil)
 		c.m.SetResources(resources, nil)
 		g.until("share", 10*time.Second, resources, g.even(resources, b, c))
 		g.pass(10*time.Second, resources)
-		g.server.goBack(empty)
-		b.client.set(func(cl *fakeClient) { cl.down = true })
-		c.client.breakWatches()
+		g.server.GoBack(empty)
+		b.client.Set(func(cl *faults) { cl.Down = true })
+		breakWatches(c.client)
 		g.until("take what the other does not trust any more", 3*DefaultTTL, resources, func() bool { return c.count(resources) == 3 })
-		b.client.set(func(cl *fakeClient) { cl.down = false })
+		b.client.Set(func(cl *faults) { cl.Down = false })
 		g.until("share again", time.Minute, resources, g.even(resources, b, c))
 	})
 }
@@ -130,10 +130,10 @@ func TestAWatchThatBeginsLateIsNoBucketThatWentBack(t *testing.T) {
 		a, b := g.start("a", resources, nil), g.start("b", resources, nil)
 		g.until("share", 10*time.Second, resources, g.even(resources, a, b))
 		g.pass(10*time.Second, resources)
-		then := g.server.state()
+		then := g.server.State()
 		g.pass(5*time.Second, resources)
-		b.client.set(func(cl *fakeClient) { cl.late = then })
-		b.client.breakWatches()
+		b.client.Set(func(cl *faults) { cl.Late = then })
+		breakWatches(b.client)
 		g.pass(time.Second, resources)
 		a.cancel()
 		g.until("hand over", 2*time.Second, resources, func() bool { return b.count(resources) == 4 })
@@ -150,10 +150,10 @@ func TestARefusalThatTheWatchDoesNotExplain(t *testing.T) {
 		a, b := g.start("a", resources, nil), g.start("b", resources, nil)
 		g.until("share", 10*time.Second, resources, g.even(resources, a, b))
 		g.pass(10*time.Second, resources)
-		b.client.miss(leasePrefix)
+		miss(b.client, leasePrefix)
 		a.cancel()
 		g.pass(time.Second, resources)
-		b.client.miss("")
+		miss(b.client, "")
 		g.until("take what was freed", 2*DefaultTTL, resources, func() bool { return b.count(resources) == 4 })
 	})
 }
@@ -178,23 +178,23 @@ func goBackAtRandom(t *testing.T, seed uint64) {
 	resources := resourceNames(1 + r.IntN(8))
 	all := []*proc{g.start("a", resources, nil), g.start("b", resources, nil), g.start("c", resources, nil)}
 	g.pass(10*time.Second, resources)
-	states := []*fakeState{g.server.state()}
+	states := []*fakeState{g.server.State()}
 	for range 30 {
 		p := all[r.IntN(len(all))]
 		switch r.IntN(6) {
 		case 0:
 			i := r.IntN(len(states))
-			g.server.goBack(states[i])
+			g.server.GoBack(states[i])
 			states = states[:i+1] // later ones are of a past that is gone
 			for _, p := range all {
 				if r.IntN(4) == 0 {
-					p.client.breakWatches()
+					breakWatches(p.client)
 				}
 			}
 		case 1:
-			p.client.set(func(c *fakeClient) { c.lose = r.IntN(4) })
+			p.client.Set(func(c *faults) { c.Lose = r.IntN(4) })
 		case 2:
-			p.client.breakWatches()
+			breakWatches(p.client)
 		case 3:
 			p.m.SetResources(nil, nil)
 			g.pass(upTo(2*time.Second), resources)
@@ -202,7 +202,7 @@ func goBackAtRandom(t *testing.T, seed uint64) {
 		}
 		g.pass(upTo(6*time.Second), resources)
 		if r.IntN(2) == 0 {
-			states = append(states, g.server.state())
+			states = append(states, g.server.State())
 		}
 	}
 	g.pass(3*DefaultTTL, resources)

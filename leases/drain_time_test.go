@@ -142,14 +142,14 @@ func (c *copying) counts(what string, want ...int) {
 
 func (c *copying) drain(node string) {
 	c.t.Helper()
-	if changed, err := drain(c.t.Context(), c.server.client(), node, "a test"); err != nil || !changed {
+	if changed, err := drain(c.t.Context(), c.server.Client(), node, "a test"); err != nil || !changed {
 		c.t.Fatal(changed, err)
 	}
 }
 
 func (c *copying) undrain(node string) {
 	c.t.Helper()
-	if changed, err := undrain(c.t.Context(), c.server.client(), node); err != nil || !changed {
+	if changed, err := undrain(c.t.Context(), c.server.Client(), node); err != nil || !changed {
 		c.t.Fatal(changed, err)
 	}
 }
@@ -255,7 +255,7 @@ func TestDrain_GivesAllToOthers(t *testing.T) {
 		defer c.stop()
 		a := c.start("a", nil)
 		for _, node := range []string{"b", "c"} {
-			c.start(node, nil).client.set(func(c *fakeClient) { c.delay = 30 * time.Millisecond })
+			c.start(node, nil).client.Set(func(c *faults) { c.Delay = 30 * time.Millisecond })
 		}
 		c.pass(30*time.Second, all)
 		c.counts("before", 20, 20, 20)
@@ -397,7 +397,7 @@ func TestDrain_OfANodeWithoutADirectory(t *testing.T) {
 		c.pass(time.Second, all)
 		c.end(a, false)
 		time.Sleep(time.Second)
-		if e := c.server.state().keys[drainKey(a.m.cfg.Node)]; e.Key == "" || !e.Deleted {
+		if e := c.server.State().Keys[drainKey(a.m.cfg.Node)]; e.Key == "" || !e.Deleted {
 			t.Errorf("the wish is still there: %+v", e)
 		}
 	})
@@ -406,7 +406,7 @@ func TestDrain_OfANodeWithoutADirectory(t *testing.T) {
 // TestDrain_IsWrittenOnce: who drains a node that drains, or undoes what was not done, changes nothing.
 func TestDrain_IsWrittenOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newFakeServer().client()
+		s := newFakeServer(t).Client()
 		for i, want := range []bool{true, false} {
 			if changed, err := drain(t.Context(), s, "a.b", "x"); changed != want || err != nil {
 				t.Errorf("drain %d: %v, %v", i, changed, err)
@@ -426,7 +426,7 @@ func TestDrain_IsWrittenOnce(t *testing.T) {
 // member returns what is stored of a member.
 func (g *group) member(node string) memberRecord {
 	g.t.Helper()
-	rec, err := decodeMember("", g.server.state().keys[memberKey("g", node)].Value)
+	rec, err := decodeMember("", g.server.State().Keys[memberKey("g", node)].Value)
 	if err != nil {
 		g.t.Fatal(err)
 	}

@@ -49,7 +49,7 @@ func TestHolderFencesItselfBeforeExpiry(t *testing.T) {
 			}
 		}
 		time.Sleep(10 * time.Millisecond) // the reply comes
-		a.client.set(func(c *fakeClient) { c.down = true })
+		a.client.Set(func(c *faults) { c.Down = true })
 		g.pass(5900*time.Millisecond, resources)
 		if !held.Valid() {
 			t.Error("trust ended though the last renewal began less than 6s ago")
@@ -65,7 +65,7 @@ func TestHolderFencesItselfBeforeExpiry(t *testing.T) {
 		if err := held.Save(t.Context(), nil); !errors.Is(err, ErrLost) {
 			t.Errorf("Save: %v", err)
 		}
-		a.client.set(func(c *fakeClient) { c.down = false })
+		a.client.Set(func(c *faults) { c.Down = false })
 		g.until("take it again", 5*time.Second, resources, g.whole(resources))
 	})
 }

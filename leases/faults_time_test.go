@@ -24,11 +24,11 @@ func TestLostReplies(t *testing.T) {
 		do   func(g *group, p *proc, h *Held)
 	}{
 		{"renewal", func(g *group, p *proc, _ *Held) {
-			p.client.set(func(c *fakeClient) { c.lose = 4 }) // beats among them
+			p.client.Set(func(c *faults) { c.Lose = 4 }) // beats among them
 			g.pass(10*time.Second, []string{"r"})
 		}},
 		{"checkpoint", func(g *group, p *proc, h *Held) {
-			p.client.set(func(c *fakeClient) { c.lose = 2 })
+			p.client.Set(func(c *faults) { c.Lose = 2 })
 			if err := h.Save(g.t.Context(), []byte("saved")); err != nil {
 				g.t.Errorf("Save: %v", err)
 			}
@@ -37,7 +37,7 @@ func TestLostReplies(t *testing.T) {
 			}
 		}},
 		{"checkpoint given up", func(g *group, p *proc, h *Held) {
-			p.client.set(func(c *fakeClient) { c.lose = 1 })
+			p.client.Set(func(c *faults) { c.Lose = 1 })
 			ctx, cancel := context.WithTimeout(g.t.Context(), 100*time.Millisecond)
 			defer cancel()
 			if err := h.Save(ctx, []byte("saved")); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrLost) {
@@ -49,9 +49,9 @@ func TestLostReplies(t *testing.T) {
 			}
 		}},
 		{"late renewal", func(g *group, p *proc, _ *Held) {
-			p.client.set(func(c *fakeClient) { c.delay = 1500 * time.Millisecond }) // each try takes longer than it may
+			p.client.Set(func(c *faults) { c.Delay = 1500 * time.Millisecond }) // each try takes longer than it may
 			g.pass(2*time.Second, []string{"r"})
-			p.client.set(func(c *fakeClient) { c.delay = 0 })
+			p.client.Set(func(c *faults) { c.Delay = 0 })
 			g.pass(10*time.Second, []string{"r"})
 		}},
 	}
@@ -84,12 +84,14 @@ func TestLostReplyToTaking(t *testing.T) {
 			defer g.stop()
 			resources := resourceNames(3)
 			g.start("a", resources, func(p *proc, _ *Config) {
-				p.client.put = func(key string) {
-					if strings.HasPrefix(key, leasePrefix) && lose > 0 {
-						lose--
-						p.client.lose++ // for the next, which is likely a lease's too
+				p.client.Set(func(f *faults) {
+					f.Put = func(key string) {
+						if strings.HasPrefix(key, leasePrefix) && lose > 0 {
+							lose--
+							p.client.Set(func(f *faults) { f.Lose++ }) // for the next, which is likely a lease's too
+						}
 					}
-				}
+				})
 			})
 			g.until("hold", 15*time.Second, resources, g.whole(resources))
 			g.pass(10*time.Second, resources)
@@ -117,7 +119,7 @@ func TestLostReplyToReleasing(t *testing.T) {
 		b := g.start("b", resources, nil)
 		g.until("share", 5*time.Second, resources, g.even(resources, a, b))
 		g.pass(5*time.Second, resources)
-		a.client.set(func(c *fakeClient) { c.lose = 2 })
+		a.client.Set(func(c *faults) { c.Lose = 2 })
 		a.cancel()
 		if took := g.until("hand over", 5*time.Second, resources, func() bool { return b.count(resources) == 2 }); took > time.Second {
 			t.Errorf("took %v", took)
@@ -137,15 +139,15 @@ func TestSilentWatchIsMadeAnew(t *testing.T) {
 		g.until("share", 5*time.Second, resources, g.even(resources, a, b))
 		g.pass(5*time.Second, resources)
 
-		b.client.set(func(c *fakeClient) { c.mute = true })
+		b.client.Set(func(c *faults) { c.Mute = true })
 		g.pass(20*time.Second, resources)
 		if n := b.count(resources); n != 1 {
 			t.Errorf("holds %d leases without news of others, want its 1", n)
 		}
-		b.client.set(func(c *fakeClient) { c.mute = false })
+		b.client.Set(func(c *faults) { c.Mute = false })
 		g.pass(5*time.Second, resources)
 
-		b.client.deafen()
+		deafen(b.client)
 		a.cancel()
 		g.until("hand over", 6*time.Second, resources, func() bool { return b.count(resources) == 2 })
 	})
@@ -163,7 +165,7 @@ func TestNewWatchKeepsWhatWasSeen(t *testing.T) {
 		g.until("share", 5*time.Second, resources, g.even(resources, a, b))
 		g.pass(5*time.Second, resources)
 		a.kill()
-		b.client.deafen()
+		deafen(b.client)
 		g.until("pass on", 9*time.Second, resources, func() bool { return b.count(resources) == 2 })
 	})
 }
@@ -177,17 +179,19 @@ func TestNothingIsTrustedAfterRelease(t *testing.T) {
 		enough := make(chan struct{})
 		a := g.start("a", []string{"r"}, func(p *proc, _ *Config) {
 			p.work = func(_ context.Context, h *Held) error { kept <- h; <-enough; return errors.New("enough") }
-			p.client.put = func(key string) {
-				select {
-				case <-enough: // the release
-					h := <-kept
-					if key == leaseKey("g", "r") && h.Epoch() == 1 && (h.Valid() || h.Trust().Err() == nil) {
-						t.Error("trusted while the release is on its way")
+			p.client.Set(func(f *faults) {
+				f.Put = func(key string) {
+					select {
+					case <-enough: // the release
+						h := <-kept
+						if key == leaseKey("g", "r") && h.Epoch() == 1 && (h.Valid() || h.Trust().Err() == nil) {
+							t.Error("trusted while the release is on its way")
+						}
+						kept <- h
+					default:
 					}
-					kept <- h
-				default:
 				}
-			}
+			})
 		})
 		g.until("hold", time.Second, []string{"r"}, func() bool { return a.count([]string{"r"}) == 1 })
 		time.Sleep(10 * time.Millisecond)
@@ -223,7 +227,7 @@ func TestUnreachableBucket(t *testing.T) {
 			}
 			runs := g.runs()
 			for _, p := range procs {
-				p.client.set(func(c *fakeClient) { c.down = true })
+				p.client.Set(func(c *faults) { c.Down = true })
 			}
 			g.pass(outage, resources)
 			if outage > 7*time.Second {
@@ -234,7 +238,7 @@ func TestUnreachableBucket(t *testing.T) {
 				}
 			}
 			for _, p := range procs {
-				p.client.set(func(c *fakeClient) { c.down = false })
+				p.client.Set(func(c *faults) { c.Down = false })
 			}
 			took := g.until("recover", 10*time.Second, resources, g.whole(resources))
 			t.Logf("recovered after %v", took)
@@ -292,7 +296,7 @@ func TestDeletedRecordsKeepTheirEpoch(t *testing.T) {
 		g.pass(3*time.Second, []string{"r"})
 		for _, key := range []string{leaseKey("g", "r"), memberKey("g", "a")} {
 			if err := a.client.Delete(t.Context(), key, 0); err != nil {
-				rev := a.client.keys[key].Revision
+				rev := g.server.Get(key).Revision
 				if err := a.client.Delete(t.Context(), key, rev); err != nil {
 					t.Fatal(err)
 				}
@@ -357,10 +361,10 @@ func randomFaults(t *testing.T, seed uint64, all *connections) {
 		}
 		if all != nil && r.IntN(2) == 0 {
 			// Some renew late, or not at all, and are wrongly said to be gone while they append.
-			p.client.set(func(c *fakeClient) {
-				c.delay = upTo(500 * time.Millisecond)
-				c.down = r.IntN(2) == 0
-				c.mute = r.IntN(2) == 0
+			p.client.Set(func(c *faults) {
+				c.Delay = upTo(500 * time.Millisecond)
+				c.Down = r.IntN(2) == 0
+				c.Mute = r.IntN(2) == 0
 			})
 			all.lie(p.m.Holder())
 			g.pass(upTo(3*time.Second), resources)
@@ -376,22 +380,22 @@ func randomFaults(t *testing.T, seed uint64, all *connections) {
 			delete(live, node)
 		case 1:
 			p.cancel()
-			p.client.set(func(c *fakeClient) { c.down = false })
+			p.client.Set(func(c *faults) { c.Down = false })
 			if err := <-p.done; err != nil && !errors.Is(err, ErrDrainTimeout) {
 				t.Errorf("Run: %v", err)
 			}
 			p.done <- nil // for stop
 			delete(live, node)
 		case 2:
-			p.client.set(func(c *fakeClient) { c.down = true })
+			p.client.Set(func(c *faults) { c.Down = true })
 		case 3, 4:
-			p.client.set(func(c *fakeClient) { c.down, c.delay, c.mute = false, 0, false })
+			p.client.Set(func(c *faults) { c.Down, c.Delay, c.Mute = false, 0, false })
 		case 5:
-			p.client.set(func(c *fakeClient) { c.lose = r.IntN(8) })
+			p.client.Set(func(c *faults) { c.Lose = r.IntN(8) })
 		case 6:
-			p.client.set(func(c *fakeClient) { c.delay = upTo(3 * time.Second) })
+			p.client.Set(func(c *faults) { c.Delay = upTo(3 * time.Second) })
 		case 7:
-			p.client.set(func(c *fakeClient) { c.mute = true })
+			p.client.Set(func(c *faults) { c.Mute = true })
 		}
 		g.pass(upTo(6*time.Second), resources)
 	}
@@ -399,7 +403,7 @@ func randomFaults(t *testing.T, seed uint64, all *connections) {
 		if live[node] == nil {
 			start(node)
 		}
-		live[node].client.set(func(c *fakeClient) { c.down, c.delay, c.mute, c.lose = false, 0, false, 0 })
+		live[node].client.Set(func(c *faults) { c.Down, c.Delay, c.Mute, c.Lose = false, 0, false, 0 })
 	}
 	if all != nil {
 		all.tell(nil)

@@ -18,7 +18,7 @@ import (
 // hold at every moment.
 type group struct {
 	t      *testing.T
-	server *fakeServer
+	server fakeServer
 	began  time.Time
 
 	mu     sync.Mutex
@@ -47,7 +47,7 @@ type proc struct {
 func newGroup(t *testing.T) *group {
 	t.Helper()
 	return &group{
-		t: t, server: newFakeServer(), began: time.Now(),
+		t: t, server: newFakeServer(t), began: time.Now(),
 		held: map[string]map[*Held]*proc{}, epochs: map[string]uint64{}, fences: map[string]uint64{},
 	}
 }
@@ -71,7 +71,7 @@ func (g *group) start(node string, resources []string, adjust func(p *proc, cfg 
 // open announces a process that does not run yet; adjust may be nil.
 func (g *group) open(node string, resources []string, adjust func(p *proc, cfg *Config)) *proc {
 	g.t.Helper()
-	p := &proc{g: g, client: g.server.client(), done: make(chan error, 1), rate: 1}
+	p := &proc{g: g, client: g.server.Client(), done: make(chan error, 1), rate: 1}
 	cfg := Config{Group: "g", Node: node, NodeLocked: true, Log: testLog(g.t)}
 	if adjust != nil {
 		adjust(p, &cfg)
@@ -109,7 +109,7 @@ func (p *proc) suspend(d time.Duration) {
 
 // kill cuts p off for good and stops looking at it.
 func (p *proc) kill() {
-	p.client.set(func(c *fakeClient) { c.down = true })
+	p.client.Set(func(c *faults) { c.Down = true })
 	p.g.mu.Lock()
 	defer p.g.mu.Unlock()
 	p.dead = true
@@ -328,7 +328,7 @@ func TestAFreeLeaseWaitsForAMemberThatIsWarm(t *testing.T) {
 				b.m.SetWarm(map[string]uint64{resources[0]: 7})
 				c := g.start("c", resources, nil)
 				g.pass(5*time.Second, resources)
-				b.client.set(func(c *fakeClient) { c.delay = test.slow })
+				b.client.Set(func(c *faults) { c.Delay = test.slow })
 				a.cancel()
 				owner := func() string { // once a has it no more
 					for _, p := range []*proc{b, c} {
@@ -381,11 +381,13 @@ func TestHas(t *testing.T) {
 		resources := resourceNames(1)
 		var has []bool // at each write of the lease
 		a := g.start("a", resources, func(p *proc, _ *Config) {
-			p.client.put = func(key string) {
-				if key == leaseKey("g", resources[0]) {
-					has = append(has, p.m.Has(resources[0]))
+			p.client.Set(func(f *faults) {
+				f.Put = func(key string) {
+					if key == leaseKey("g", resources[0]) {
+						has = append(has, p.m.Has(resources[0]))
+					}
 				}
-			}
+			})
 		})
 		if a.m.Has(resources[0]) {
 			t.Error("it has a lease before it looked at any")

@@ -56,15 +56,13 @@ func TestLateProcess_FindsThatAnotherHasItsLease(t *testing.T) {
 		h := <-held
 		g.pass(5*time.Second, []string{"r"})
 		a.suspend(8 * time.Second)
-		g.server.mu.Lock()
-		e := g.server.keys[leaseKey("g", "r")]
-		g.server.mu.Unlock()
+		e := g.server.Get(leaseKey("g", "r"))
 		rec, err := decodeLease(e.Key, e.Value)
 		if err != nil {
 			t.Fatal(err)
 		}
 		rec.Owner, rec.Epoch, rec.Write = "b/other", rec.Epoch+1, 1
-		if _, err := g.server.store(e.Key, encode(rec), e.Revision); err != nil {
+		if _, err := g.server.Put(e.Key, encode(rec), e.Revision); err != nil {
 			t.Fatal(err)
 		}
 		for begun := time.Now(); h.Trust().Err() == nil; time.Sleep(time.Millisecond) {
@@ -102,16 +100,14 @@ func TestI5_WhoWasSucceededRaisesNoEpoch(t *testing.T) {
 		})
 		h := <-held
 		g.pass(time.Second, []string{"r"})
-		a.client.set(func(c *fakeClient) { c.mute = true })
-		g.server.mu.Lock()
-		e := g.server.keys[leaseKey("g", "r")]
-		g.server.mu.Unlock()
+		a.client.Set(func(c *faults) { c.Mute = true })
+		e := g.server.Get(leaseKey("g", "r"))
 		rec, err := decodeLease(e.Key, e.Value)
 		if err != nil {
 			t.Fatal(err)
 		}
 		rec.Owner, rec.Epoch, rec.Write = "b/other", 2, 1
-		if _, err := g.server.store(e.Key, encode(rec), e.Revision); err != nil {
+		if _, err := g.server.Put(e.Key, encode(rec), e.Revision); err != nil {
 			t.Fatal(err)
 		}
 		if h.ctx.Err() != nil {
@@ -126,7 +122,7 @@ func TestI5_WhoWasSucceededRaisesNoEpoch(t *testing.T) {
 		if n := said.count.Load(); n != 0 {
 			t.Errorf("%d errors are told of a lease that was lost", n)
 		}
-		a.client.set(func(c *fakeClient) { c.mute = false })
+		a.client.Set(func(c *faults) { c.Mute = false })
 		if next := <-held; next.Epoch() != 3 {
 			t.Errorf("when the later holder is gone, the next epoch is %d", next.Epoch())
 		}
@@ -142,13 +138,15 @@ func TestARenewalUnderWayKeepsNoFenceFromTheRecord(t *testing.T) {
 		puts, renewing := 0, make(chan struct{})
 		epochs := make(chan uint64, 9)
 		g.start("a", []string{"r"}, func(p *proc, _ *Config) {
-			p.client.put = func(key string) {
-				if key == leaseKey("g", "r") {
-					if puts++; puts == 2 {
-						close(renewing)
+			p.client.Set(func(f *faults) {
+				f.Put = func(key string) {
+					if key == leaseKey("g", "r") {
+						if puts++; puts == 2 {
+							close(renewing)
+						}
 					}
 				}
-			}
+			})
 			p.work = func(ctx context.Context, h *Held) error {
 				epochs <- h.Epoch()
 				if h.Epoch() > 1 {
@@ -187,7 +185,7 @@ func TestLateProcess_DoubtHasAnEnd(t *testing.T) {
 		})
 		h := <-held
 		g.pass(5*time.Second, []string{"r"})
-		a.client.set(func(c *fakeClient) { c.down = true })
+		a.client.Set(func(c *faults) { c.Down = true })
 		a.suspend(8 * time.Second)
 		begun := time.Now()
 		<-h.Trust().Done()
@@ -222,16 +220,16 @@ func TestLateProcesses_NoLeaseHasTwoHolders(t *testing.T) {
 					case 0, 1:
 						g.suspend(upTo(12 * time.Second))
 					case 2:
-						p.client.set(func(c *fakeClient) { c.down = true })
+						p.client.Set(func(c *faults) { c.Down = true })
 					case 3:
-						p.client.set(func(c *fakeClient) { c.down, c.delay = false, 0 })
+						p.client.Set(func(c *faults) { c.Down, c.Delay = false, 0 })
 					case 4:
-						p.client.set(func(c *fakeClient) { c.delay = upTo(3 * time.Second) })
+						p.client.Set(func(c *faults) { c.Delay = upTo(3 * time.Second) })
 					}
 					g.pass(upTo(5*time.Second), resources)
 				}
 				for _, p := range all {
-					p.client.set(func(c *fakeClient) { c.down, c.delay = false, 0 })
+					p.client.Set(func(c *faults) { c.Down, c.Delay = false, 0 })
 				}
 				g.until("be whole", 30*time.Second, resources, g.whole(resources))
 				g.pass(5*time.Second, resources) // what is on the way arrives

@@ -15,11 +15,11 @@ func TestRecordsOfLockedNodesGoAfterADay(t *testing.T) {
 		defer g.stop()
 		resources := resourceNames(4)
 		known := func() bool {
-			e, ok := g.server.state().keys[memberKey("g", "a")]
+			e, ok := g.server.State().Keys[memberKey("g", "a")]
 			return ok && !e.Deleted
 		}
 		right := func() bool {
-			e, ok := g.server.state().keys["node.g.a"]
+			e, ok := g.server.State().Keys["node.g.a"]
 			return ok && !e.Deleted
 		}
 		end := func(p *proc) {
@@ -61,16 +61,14 @@ func TestALockedNodeThatWasAwayForADay(t *testing.T) {
 		a := g.start("a", resources, nil)
 		b := g.start("b", resources, nil)
 		g.until("share", 10*time.Second, resources, g.even(resources, a, b))
-		b.client.set(func(c *fakeClient) { c.down = true })
+		b.client.Set(func(c *faults) { c.Down = true })
 		g.pass(3*time.Minute, resources)
-		g.server.mu.Lock()
-		e := g.server.keys[memberKey("g", "b")]
+		e := g.server.Get(memberKey("g", "b"))
 		e.Created = e.Created.Add(-24 * time.Hour) // as if it had been written a day earlier
-		g.server.keys[e.Key] = e
-		g.server.mu.Unlock()
-		a.client.breakWatches()
-		g.until("remove the record", 10*time.Second, resources, func() bool { return g.server.state().keys[e.Key].Deleted })
-		b.client.set(func(c *fakeClient) { c.down = false })
+		g.server.Set(e)
+		breakWatches(a.client)
+		g.until("remove the record", 10*time.Second, resources, func() bool { return g.server.State().Keys[e.Key].Deleted })
+		b.client.Set(func(c *faults) { c.Down = false })
 		g.until("share again", time.Minute, resources, g.even(resources, a, b))
 	})
 }

@@ -35,7 +35,7 @@ func (o *proberOf) answer(holder string) (end func(), err error) {
 }
 
 func (o *proberOf) ask(ctx context.Context, holder string) presence {
-	if err := o.p.client.travel(ctx, 2*latency); err != nil {
+	if err := o.p.client.Travel(ctx); err != nil {
 		return unknown
 	}
 	o.c.mu.Lock()
@@ -178,16 +178,16 @@ func TestGone_WhoIsWrongedTakesItBack(t *testing.T) {
 		defer g.stop()
 		resources := resourceNames(8)
 		sharing(g, resources, all.of)
-		runs, puts := g.runs(), g.server.count()
+		runs, puts := g.runs(), g.server.Puts()
 		g.pass(time.Minute, resources)
-		puts = g.server.count() - puts // of a minute in which nothing is wrong
-		before := g.server.count()
+		puts = g.server.Puts() - puts // of a minute in which nothing is wrong
+		before := g.server.Puts()
 		all.tell(func(_, _ string) (presence, bool) { return absent, true })
 		g.pass(time.Minute, resources)
 		if g.runs() != runs {
 			t.Errorf("%d leases moved", g.runs()-runs)
 		}
-		if more := g.server.count() - before - puts; more <= 0 || more > puts/4 {
+		if more := g.server.Puts() - before - puts; more <= 0 || more > puts/4 {
 			t.Errorf("%d records were written in a minute more than the %d of another one", more, puts)
 		}
 	})
@@ -202,18 +202,16 @@ func TestGone_WhoCannotTakeItBackLosesItsLeases(t *testing.T) {
 		defer g.stop()
 		resources := resourceNames(8)
 		a, b := sharing(g, resources, all.of)
-		a.client.set(func(c *fakeClient) { c.down = true })
+		a.client.Set(func(c *faults) { c.Down = true })
 		all.tell(func(_, to string) (presence, bool) { return absent, to == a.m.Holder() })
 		g.until("b takes all", 3*time.Second, nil, func() bool { return b.count(resources) == len(resources) })
-		a.client.set(func(c *fakeClient) { c.down = false })
+		a.client.Set(func(c *faults) { c.Down = false })
 		all.tell(nil)
 		// Two may work for a moment, which is what Fenced is for; it is over when a has heard of it.
 		time.Sleep(3 * time.Second)
 		g.until("share again", 10*time.Second, resources, g.even(resources, a, b))
 		var rec memberRecord
-		g.server.mu.Lock()
-		value := g.server.keys[memberKey("g", "a")].Value
-		g.server.mu.Unlock()
+		value := g.server.Get(memberKey("g", "a")).Value
 		if err := json.Unmarshal(value, &rec); err != nil || rec.Gone != "" {
 			t.Errorf("its record is %s, %v", value, err)
 		}
@@ -257,13 +255,13 @@ func TestGone_NobodyJudgesWhoCannotReachTheBucket(t *testing.T) {
 		a, b := sharing(g, resources, long)
 		runs := g.runs()
 		for _, p := range []*proc{a, b} {
-			p.client.set(func(c *fakeClient) { c.down = true })
+			p.client.Set(func(c *faults) { c.Down = true })
 		}
 		all.tell(func(_, to string) (presence, bool) { return absent, to == a.m.Holder() })
 		time.Sleep(5 * time.Second)
-		b.client.set(func(c *fakeClient) { c.down = false })
+		b.client.Set(func(c *faults) { c.Down = false })
 		time.Sleep(1500 * time.Millisecond)
-		a.client.set(func(c *fakeClient) { c.down = false })
+		a.client.Set(func(c *faults) { c.Down = false })
 		all.tell(nil)
 		g.pass(20*time.Second, resources)
 		if g.runs() != runs {
@@ -285,9 +283,9 @@ func TestGone_IsSaidAgainWhereItCouldNotBeWritten(t *testing.T) {
 		}
 		a, b := sharing(g, resources, long)
 		a.die(all)
-		b.client.set(func(c *fakeClient) { c.down = true })
+		b.client.Set(func(c *faults) { c.Down = true })
 		time.Sleep(2 * time.Second) // in which b counts what it needs, and its first word is lost
-		b.client.set(func(c *fakeClient) { c.down = false })
+		b.client.Set(func(c *faults) { c.Down = false })
 		g.until("take", 15*time.Second, nil, func() bool { return b.count(resources) == len(resources) })
 	})
 }
@@ -302,16 +300,14 @@ func TestGone_IsTakenBackThoughItCameInASnapshot(t *testing.T) {
 		resources := resourceNames(8)
 		a, _ := sharing(g, resources, all.of)
 		gone := func() bool {
-			g.server.mu.Lock()
-			defer g.server.mu.Unlock()
 			var rec memberRecord
-			return json.Unmarshal(g.server.keys[memberKey("g", "a")].Value, &rec) == nil && rec.Gone != ""
+			return json.Unmarshal(g.server.Get(memberKey("g", "a")).Value, &rec) == nil && rec.Gone != ""
 		}
 		runs, seen := g.runs(), 0
 		for range 20 {
 			all.tell(nil)
 			g.pass(3*time.Second, resources)
-			a.client.set(func(c *fakeClient) { c.mute = true })
+			a.client.Set(func(c *faults) { c.Mute = true })
 			all.tell(func(_, to string) (presence, bool) { return absent, to == a.m.Holder() })
 			for range 400 {
 				if time.Sleep(5 * time.Millisecond); gone() {
@@ -319,8 +315,8 @@ func TestGone_IsTakenBackThoughItCameInASnapshot(t *testing.T) {
 					break
 				}
 			}
-			a.client.breakWatches()
-			a.client.set(func(c *fakeClient) { c.mute = false })
+			breakWatches(a.client)
+			a.client.Set(func(c *faults) { c.Mute = false })
 		}
 		if seen < 10 {
 			t.Errorf("it seemed to be gone %d times of 20", seen)

@@ -96,14 +96,14 @@ func TestDeposed_WhoIsSilentIsSucceededAndBeginsAnew(t *testing.T) {
 		resources := resourceNames(8)
 		a, b := sharing(g, resources, all.deposing)
 		all.tell(func(_, to string) (presence, bool) { return unknown, to == a.m.Holder() })
-		a.client.set(func(c *fakeClient) { c.down = true })
+		a.client.Set(func(c *faults) { c.Down = true })
 		took := g.taken(5*time.Second, resources, b)
 		t.Logf("all leases were taken, and serve, after %s", took)
 		if took < silenceMin {
 			t.Error("it was deposed too early")
 		}
 		all.tell(nil)
-		a.client.set(func(c *fakeClient) { c.down = false })
+		a.client.Set(func(c *faults) { c.Down = false })
 		g.until("share again", 20*time.Second, resources, g.even(resources, a, b))
 		g.pass(20*time.Second, resources)
 		if a.count(resources) == 0 {
@@ -126,7 +126,7 @@ func TestDeposed_WhoCannotReachTheBucketJudgesNobody(t *testing.T) {
 		})
 		before := g.runs()
 		for _, p := range []*proc{a, b} {
-			p.client.set(func(c *fakeClient) { c.down = true })
+			p.client.Set(func(c *faults) { c.Down = true })
 		}
 		for range 25 {
 			g.pass(100*time.Millisecond, resources)
@@ -135,7 +135,7 @@ func TestDeposed_WhoCannotReachTheBucketJudgesNobody(t *testing.T) {
 			}
 		}
 		for _, p := range []*proc{a, b} {
-			p.client.set(func(c *fakeClient) { c.down = false })
+			p.client.Set(func(c *faults) { c.Down = false })
 		}
 		g.pass(20*time.Second, resources)
 		if n := g.runs() - before; n != 0 {
@@ -158,12 +158,12 @@ func TestDeposed_AReadRestsOnTheRight(t *testing.T) {
 		})
 		g.until("hold", 10*time.Second, resources, g.whole(resources))
 		g.pass(5*time.Second, resources)
-		a.client.set(func(c *fakeClient) { c.down = true })
+		a.client.Set(func(c *faults) { c.Down = true })
 		sleep(t.Context(), right.Wait)
 		if held.Valid() || !held.Lasts() || held.Trust().Err() != nil {
 			t.Errorf("valid %v, lasts %v, trust %v", held.Valid(), held.Lasts(), held.Trust().Err())
 		}
-		a.client.set(func(c *fakeClient) { c.down = false })
+		a.client.Set(func(c *faults) { c.Down = false })
 		g.until("hold again", time.Second, resources, g.whole(resources))
 	})
 }
@@ -288,7 +288,7 @@ func TestDeposed_WithoutATakeoverTheLeaseIsWaitedFor(t *testing.T) {
 			}
 		})
 		g.pass(10*time.Second, resources)
-		a.client.set(func(c *fakeClient) { c.down = true })
+		a.client.Set(func(c *faults) { c.Down = true })
 		all.close(a.m.Holder())
 		<-settled
 	})

@@ -120,14 +120,14 @@ func TestUse_ATakingWhoseReplyIsLostIsNone(t *testing.T) {
 		a.kill()
 		b := g.start("b", []string{"r"}, func(p *proc, cfg *Config) {
 			work(p, cfg)
-			p.client.loses = func(key string) bool { return key == leaseKey("g", "r") }
+			p.client.Set(func(f *faults) { f.Loses = func(key string) bool { return key == leaseKey("g", "r") } })
 		})
 		g.until("a taking is stored", time.Minute, nil, func() bool {
 			rec, err := g.server.lease("r")
 			return err == nil && rec.Epoch == 2 && rec.Owner == b.m.Holder()
 		})
 		g.pass(2*b.m.cfg.RenewInterval, nil) // it has given up by now
-		b.client.set(func(c *fakeClient) { c.loses = nil })
+		b.client.Set(func(c *faults) { c.Loses = nil })
 		h := <-held
 		if h.Epoch() <= 2 {
 			t.Fatalf("it has the lease in epoch %d: the first taking was not given up", h.Epoch())
@@ -157,7 +157,7 @@ func TestUse_IsInTheRecordBeforeItReturns(t *testing.T) {
 			})
 			h := <-held
 			before, _ := h.User()
-			p.client.set(func(c *fakeClient) { c.loses = func(key string) bool { return key == leaseKey("g", "r") } })
+			p.client.Set(func(c *faults) { c.Loses = func(key string) bool { return key == leaseKey("g", "r") } })
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			if err := h.Use(ctx); err == nil {
 				t.Fatal("it is said, though no reply came")
@@ -166,7 +166,7 @@ func TestUse_IsInTheRecordBeforeItReturns(t *testing.T) {
 			if user, _ := h.User(); user != before {
 				t.Errorf("after an error it is used by %q, was by %q", user, before)
 			}
-			p.client.set(func(c *fakeClient) { c.loses = nil })
+			p.client.Set(func(c *faults) { c.Loses = nil })
 			g.until("the next renewal takes it back", time.Minute, []string{"r"}, func() bool {
 				rec, err := g.server.lease("r")
 				return err == nil && rec.Used.Node == before

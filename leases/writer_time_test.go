@@ -173,8 +173,8 @@ func TestWriterSettles(t *testing.T) {
 // TestWriterGivesUpWithItsContext leaves the outcome to the next put.
 func TestWriterGivesUpWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newFakeServer()
-		client := server.client()
+		server := newFakeServer(t)
+		client := server.Client()
 		number := uint64(0)
 		w := writer{
 			store: client, holder: "a/1", key: leaseKey("g", "r"), tryMax: time.Second,
@@ -182,7 +182,7 @@ func TestWriterGivesUpWithItsContext(t *testing.T) {
 			number: func() uint64 { number++; return number },
 			clock:  func() time.Duration { return time.Hour },
 		}
-		client.set(func(c *fakeClient) { c.lose = 100 })
+		client.Set(func(c *faults) { c.Lose = 100 })
 		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 		defer cancel()
 		if _, err := w.put(ctx, func(r *leaseRecord) { r.Checkpoint = []byte("x") }); !errors.Is(err, context.DeadlineExceeded) {
@@ -191,7 +191,7 @@ func TestWriterGivesUpWithItsContext(t *testing.T) {
 		if len(w.sent) == 0 {
 			t.Error("forgot what it sent")
 		}
-		client.set(func(c *fakeClient) { c.lose = 0 })
+		client.Set(func(c *faults) { c.Lose = 0 })
 		if _, err := w.put(t.Context(), func(r *leaseRecord) {}); err != nil {
 			t.Fatal(err)
 		}

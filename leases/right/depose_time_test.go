@@ -3,6 +3,7 @@ package right
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -23,13 +24,11 @@ func TestDeposeRacesWithRenew(t *testing.T) {
 			defer b.end()
 			time.Sleep(10 * time.Millisecond)
 			var order []bool // deposed or not, as stored
-			s.mu.Lock()
-			s.stored = func(e bucket.Entry) {
+			s.OnStored(func(e bucket.Entry) {
 				if f := read(e); f.rec.Node == "a" {
 					order = append(order, f.rec.Deposed != nil)
 				}
-			}
-			s.mu.Unlock()
+			})
 			renewal := a.r.key
 			renewal.onSent, renewal.onStored = func(try) {}, a.r.stored
 			var tasks sync.WaitGroup
@@ -43,8 +42,7 @@ func TestDeposeRacesWithRenew(t *testing.T) {
 			})
 			time.Sleep(time.Duration(max(-shift, 0)) * 100 * time.Microsecond)
 			b.mustTakeOver(a.r)
-			s.mu.Lock()
-			defer s.mu.Unlock()
+			s.Still(func() { order = slices.Clone(order) })
 			if n := len(order); n == 0 || n > 2 || !order[n-1] || n == 2 && order[0] {
 				t.Errorf("stored, a deposing or not: %v", order)
 			}
@@ -87,12 +85,12 @@ func TestSecondTrusts(t *testing.T) {
 		defer c.end()
 		time.Sleep(time.Second)
 		s.nextWrite(t, "a")
-		a.client.pause()
+		a.client.Pause()
 		if err := b.s.Depose(t.Context(), "a", a.r.Incarnation(), b.r.Holder(), "silent"); err != nil {
 			t.Fatal(err)
 		}
 		b.end()
-		begun, revision := time.Now(), s.get(keyOf("g", "a")).Revision
+		begun, revision := time.Now(), s.Get(keyOf("g", "a")).Revision
 		if !a.r.Holds() {
 			t.Fatal("the node's right has ended before the test begins")
 		}
@@ -100,10 +98,10 @@ func TestSecondTrusts(t *testing.T) {
 		if took := time.Since(begun); took < Wait {
 			t.Errorf("it waited for %v", took)
 		}
-		if e := s.get(keyOf("g", "a")); e.Revision != revision {
+		if e := s.Get(keyOf("g", "a")); e.Revision != revision {
 			t.Error("the key was written again")
 		}
-		a.client.resume()
+		a.client.Resume()
 	})
 }
 
@@ -111,8 +109,8 @@ func TestSecondTrusts(t *testing.T) {
 // the bucket has acknowledged the deposing, so the wait covers that renewal.
 func TestWaitFromSending(t *testing.T) {
 	for name, fault := range map[string]faults{
-		"late": {delay: 190 * time.Millisecond}, "later than it is waited for": {delay: 300 * time.Millisecond},
-		"no replies": {lose: 2},
+		"late": {Delay: 190 * time.Millisecond}, "later than it is waited for": {Delay: 300 * time.Millisecond},
+		"no replies": {Lose: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -125,24 +123,22 @@ func TestWaitFromSending(t *testing.T) {
 				defer stop()
 				<-b.s.seen
 				time.Sleep(time.Second)
-				b.client.set(func(f *faults) {
+				b.client.Set(func(f *faults) {
 					*f = fault
-					f.put = func() { b.client.set(func(f *faults) { f.delay = 0 }) } // the next one is in time
+					f.Put = func(string) { b.client.Set(func(f *faults) { f.Delay = 0 }) } // the next one is in time
 				})
 				stored := time.Time{}
-				s.mu.Lock()
-				s.stored = func(e bucket.Entry) {
+				s.OnStored(func(e bucket.Entry) {
 					if f := read(e); f.rec.Deposed != nil && stored.IsZero() {
 						stored = time.Now()
 					}
-				}
-				s.mu.Unlock()
+				})
 				err := b.s.Depose(t.Context(), "a", a.r.Incarnation(), b.r.Holder(), "silent")
-				s.mu.Lock()
-				if err != nil || stored.IsZero() || time.Since(stored) < latency {
-					t.Errorf("returned %v, stored at %v", err, stored)
+				at := time.Time{}
+				s.Still(func() { at = stored })
+				if err != nil || at.IsZero() || time.Since(at) < latency {
+					t.Errorf("returned %v, stored at %v", err, at)
 				}
-				s.mu.Unlock()
 				if err := waitOut(t.Context(), b.cfg.Now, b.s.Wait()); err != nil || a.r.Holds() {
 					t.Errorf("holds %v, %v", a.r.Holds(), err)
 				}
@@ -158,14 +154,14 @@ func TestDeposeGivesUpWithItsContext(t *testing.T) {
 		a, b := start(t, s, "a", nil), start(t, s, "b", nil)
 		defer a.end()
 		defer b.end()
-		b.client.set(func(f *faults) { f.down = true })
+		b.client.Set(func(f *faults) { f.Down = true })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		err := b.s.Depose(ctx, "a", a.r.Incarnation(), b.r.Holder(), "silent")
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), a.r.Holder()) {
 			t.Errorf("Depose: %v", err)
 		}
-		b.client.set(func(f *faults) { f.down = false })
+		b.client.Set(func(f *faults) { f.Down = false })
 		b.mustTakeOver(a.r)
 		mustEnd(t, a.r, b.r.Holder(), "silent")
 
@@ -185,7 +181,7 @@ func TestAMissingKeyIsDeposed(t *testing.T) {
 		b := start(t, s, "b", nil)
 		defer b.end()
 		a := prepare(t, s, "a", nil)
-		a.client.set(func(f *faults) { f.delay = 200 * time.Millisecond })
+		a.client.Set(func(f *faults) { f.Delay = 200 * time.Millisecond })
 		opened := make(chan error, 1)
 		go func() {
 			r, err := Open(t.Context(), a.client, a.cfg)
@@ -199,7 +195,7 @@ func TestAMissingKeyIsDeposed(t *testing.T) {
 		if rec := s.key(t, "a"); rec.Incarnation != "early" || rec.Deposed == nil || rec.Write != 0 {
 			t.Errorf("key %+v", rec)
 		}
-		if _, err := s.put(keyOf("g", "a"), encode(first), 0); !errors.Is(err, bucket.ErrMismatch) {
+		if _, err := s.Put(keyOf("g", "a"), encode(first), 0); !errors.Is(err, bucket.ErrMismatch) {
 			t.Errorf("its first write: %v", err)
 		}
 		// The node's next incarnation begins over it.
@@ -217,16 +213,16 @@ func TestASucceededLeaderEndsNoWait(t *testing.T) {
 			s := newFakeServer(t)
 			b := start(t, s, "b", nil)
 			defer b.end()
-			old := s.state()
+			old := s.State()
 			early := start(t, s, "a", nil)
 			early.end()
 			if !none {
-				old = s.state()
+				old = s.State()
 			}
-			b.client.set(func(f *faults) { f.mute = true }) // its watch is late too
+			b.client.Set(func(f *faults) { f.Mute = true }) // its watch is late too
 			a := start(t, s, "a", nil)
 			defer a.end()
-			b.client.set(func(f *faults) { f.stale = old })
+			b.client.Set(func(f *faults) { f.Stale = old })
 			done := make(chan error, 1)
 			go func() { done <- b.takeOver(a.r) }()
 			select {
@@ -237,7 +233,7 @@ func TestASucceededLeaderEndsNoWait(t *testing.T) {
 			if a.r.Deposed().Err() != nil || !a.r.Holds() {
 				t.Error("it was deposed")
 			}
-			b.client.set(func(f *faults) { f.stale = nil })
+			b.client.Set(func(f *faults) { f.Stale = nil })
 			if err := <-done; err != nil || a.r.Holds() {
 				t.Errorf("then: %v, holds %v", err, a.r.Holds())
 			}
@@ -278,7 +274,7 @@ func TestTheLongestTrustIsWaitedFor(t *testing.T) {
 		defer a.end()
 		defer c.end()
 		time.Sleep(1100 * time.Millisecond)
-		a.client.pause() // it sees nothing of all that
+		a.client.Pause() // it sees nothing of all that
 		if err := b.s.Depose(t.Context(), "a", a.r.Incarnation(), b.r.Holder(), "silent"); err != nil {
 			t.Fatal(err)
 		}
@@ -287,7 +283,7 @@ func TestTheLongestTrustIsWaitedFor(t *testing.T) {
 		if a.r.Holds() {
 			t.Error("the one before holds its right")
 		}
-		a.client.resume()
+		a.client.Resume()
 		// One that began when nobody else was there has seen it all the same.
 		d := start(t, s, "d", nil)
 		defer d.end()
@@ -308,12 +304,12 @@ func TestDeposeRefuses(t *testing.T) {
 			}
 		}
 		for value, want := range map[string]string{`{"v":9}`: "version 9", `no`: "node.g.c cannot be read"} {
-			if _, err := s.put(keyOf("g", "c"), []byte(value), s.get(keyOf("g", "c")).Revision); err != nil {
+			if _, err := s.Put(keyOf("g", "c"), []byte(value), s.Get(keyOf("g", "c")).Revision); err != nil {
 				t.Fatal(err)
 			}
 			err := b.s.Depose(t.Context(), "c", "x", "b/y", "")
-			if err == nil || !strings.Contains(err.Error(), want) || string(s.get(keyOf("g", "c")).Value) != value {
-				t.Errorf("Depose: %v, want %q; key %s", err, want, s.get(keyOf("g", "c")).Value)
+			if err == nil || !strings.Contains(err.Error(), want) || string(s.Get(keyOf("g", "c")).Value) != value {
+				t.Errorf("Depose: %v, want %q; key %s", err, want, s.Get(keyOf("g", "c")).Value)
 			}
 		}
 		// A reason that is too long is cut.

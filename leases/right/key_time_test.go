@@ -10,24 +10,24 @@ import (
 
 // TestTheKeyIsGone deletes it, and takes the bucket back to a state before it, or before its last writes.
 func TestTheKeyIsGone(t *testing.T) {
-	for name, do := range map[string]func(t *testing.T, s *fakeServer, early, late *fakeState){
-		"deleted": func(t *testing.T, s *fakeServer, _, _ *fakeState) {
+	for name, do := range map[string]func(t *testing.T, s fakeServer, early, late *fakeState){
+		"deleted": func(t *testing.T, s fakeServer, _, _ *fakeState) {
 			t.Helper()
-			if _, err := s.put(keyOf("g", "a"), nil, s.get(keyOf("g", "a")).Revision); err != nil {
+			if _, err := s.Put(keyOf("g", "a"), nil, s.Get(keyOf("g", "a")).Revision); err != nil {
 				t.Error(err)
 			}
 		},
-		"bucket lost":      func(_ *testing.T, s *fakeServer, early, _ *fakeState) { s.goBack(early) },
-		"bucket went back": func(_ *testing.T, s *fakeServer, _, late *fakeState) { s.goBack(late) },
+		"bucket lost":      func(_ *testing.T, s fakeServer, early, _ *fakeState) { s.GoBack(early) },
+		"bucket went back": func(_ *testing.T, s fakeServer, _, late *fakeState) { s.GoBack(late) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newFakeServer(t)
-				early := s.state()
+				early := s.State()
 				p := start(t, s, "a", nil)
 				defer p.end()
 				time.Sleep(time.Second)
-				late := s.state()
+				late := s.State()
 				time.Sleep(time.Second)
 				do(t, s, early, late)
 				mustEnd(t, p.r, p.r.Holder(), "gone")
@@ -45,20 +45,20 @@ func TestASucceededLeaderEndsNothing(t *testing.T) {
 	for _, long := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newFakeServer(t)
-			early := s.state()
+			early := s.State()
 			p := start(t, s, "a", nil)
 			defer p.end()
-			for _, old := range []*fakeState{early, s.state()} {
+			for _, old := range []*fakeState{early, s.State()} {
 				time.Sleep(time.Second)
 				sent := make(chan struct{}, 9999)
-				p.client.set(func(f *faults) { f.lose, f.stale, f.put = 1, old, func() { sent <- struct{}{} } })
+				p.client.Set(func(f *faults) { f.Lose, f.Stale, f.Put = 1, old, func(string) { sent <- struct{}{} } })
 				<-sent // its reply is lost
 				<-sent // this one is refused
 				time.Sleep(4 * latency)
 				if long {
 					time.Sleep(5 * time.Second)
 				}
-				p.client.set(func(f *faults) { f.stale, f.put = nil, nil })
+				p.client.Set(func(f *faults) { f.Stale, f.Put = nil, nil })
 				if long {
 					time.Sleep(Trust)
 				}
@@ -80,7 +80,7 @@ func TestAKeyThatCannotBeRead(t *testing.T) {
 			p := start(t, s, "a", nil)
 			defer p.end()
 			key := keyOf("g", "a")
-			if _, err := s.put(key, []byte(value), s.get(key).Revision); err != nil {
+			if _, err := s.Put(key, []byte(value), s.Get(key).Revision); err != nil {
 				t.Fatal(err)
 			}
 			mustEnd(t, p.r, "", key)
@@ -89,7 +89,7 @@ func TestAKeyThatCannotBeRead(t *testing.T) {
 			if err == nil || isLater != (version > 0) || isLater && later.Version != version {
 				t.Errorf("Open: %v", err)
 			}
-			if got := string(s.get(key).Value); got != value {
+			if got := string(s.Get(key).Value); got != value {
 				t.Errorf("it was written over: %s", got)
 			}
 		})

@@ -16,13 +16,13 @@ func TestOpenAfterLostReplies(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newFakeServer(t)
 			p := prepare(t, s, "a", nil)
-			p.client.set(func(f *faults) { f.lose = lose })
+			p.client.Set(func(f *faults) { f.Lose = lose })
 			stored := time.Duration(0)
-			s.stored = func(e bucket.Entry) {
+			s.OnStored(func(e bucket.Entry) {
 				if f := read(e); stored == 0 || f.rec.Write > 1 {
 					stored = p.cfg.Now() - latency
 				}
-			}
+			})
 			p.open()
 			if rec := s.key(t, "a"); rec.Incarnation != p.r.Incarnation() || rec.Deposed != nil {
 				t.Errorf("key %+v", rec)
@@ -38,7 +38,7 @@ func TestOpenGivesUpWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeServer(t)
 		p := prepare(t, s, "a", nil)
-		p.client.set(func(f *faults) { f.down = true })
+		p.client.Set(func(f *faults) { f.Down = true })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := Open(ctx, p.client, p.cfg); !errors.Is(err, context.DeadlineExceeded) {
@@ -54,7 +54,7 @@ func TestRestart_Locked(t *testing.T) {
 			s := newFakeServer(t)
 			a := start(t, s, "a", nil)
 			time.Sleep(time.Second)
-			a.client.set(func(f *faults) { f.delay = time.Duration(delay) * time.Millisecond })
+			a.client.Set(func(f *faults) { f.Delay = time.Duration(delay) * time.Millisecond })
 			a.r.end(errors.New("killed"))
 			a.end()
 			next := prepare(t, s, "a", nil)
@@ -109,7 +109,7 @@ func TestRestart_Unlocked(t *testing.T) {
 				time.Sleep(1200 * time.Millisecond)
 				switch state {
 				case "stopped":
-					a.client.pause()
+					a.client.Pause()
 				case "deposed a moment ago":
 					b := start(t, s, "b", nil)
 					if err := b.s.Depose(t.Context(), "a", a.r.Incarnation(), b.r.Holder(), ""); err != nil {
@@ -132,7 +132,7 @@ func TestRestart_Unlocked(t *testing.T) {
 				}
 				next.run()
 				defer next.end()
-				a.client.resume()
+				a.client.Resume()
 				watchHolds(2*time.Second, func() {
 					if a.r.Holds() {
 						t.Fatal("the earlier process holds again")

@@ -54,7 +54,7 @@ func (t *tally) add(o *tally) {
 // world is a group under random faults. All but what mu guards belongs to the test's goroutine.
 type world struct {
 	t      *testing.T
-	server *fakeServer
+	server fakeServer
 	r      *rand.Rand
 	live   map[string]*proc
 	tasks  sync.WaitGroup
@@ -151,8 +151,8 @@ func (w *world) play() {
 		w.pass(w.upTo(400 * time.Millisecond))
 	}
 	for _, p := range w.live {
-		p.client.resume()
-		p.client.set(func(f *faults) { *f = faults{} })
+		p.client.Resume()
+		p.client.Set(func(f *faults) { *f = faults{} })
 	}
 	w.pass(4 * time.Second)
 	w.tasks.Wait()
@@ -166,7 +166,7 @@ func (w *world) play() {
 func (w *world) step() {
 	node := worldNodes[w.r.IntN(len(worldNodes))]
 	p := w.live[node]
-	set := p.client.set
+	set := p.client.Set
 	switch w.r.IntN(14) {
 	case 0:
 		w.kill(node)
@@ -177,26 +177,26 @@ func (w *world) step() {
 			w.start(node)
 		}
 	case 2:
-		set(func(f *faults) { f.down = true })
+		set(func(f *faults) { f.Down = true })
 	case 3, 4:
-		p.client.resume()
+		p.client.Resume()
 		set(func(f *faults) { *f = faults{} })
 	case 5:
-		set(func(f *faults) { f.lose = 1 + w.r.IntN(4) })
+		set(func(f *faults) { f.Lose = 1 + w.r.IntN(4) })
 	case 6:
 		d := w.upTo(900 * time.Millisecond)
-		set(func(f *faults) { f.delay = d })
+		set(func(f *faults) { f.Delay = d })
 	case 7:
-		set(func(f *faults) { f.mute = true })
+		set(func(f *faults) { f.Mute = true })
 	case 8:
-		p.client.spoil(func(watch *fakeWatch) { watch.broken = true })
+		p.client.Spoil(func(watch *fakeWatch) { watch.Broken = true })
 	case 9:
-		p.client.pause()
+		p.client.Pause()
 	case 10:
 		p.skew.Add(int64(w.upTo(2 * time.Second)))
 	case 11:
-		then := w.server.state()
-		set(func(f *faults) { f.stale = then })
+		then := w.server.State()
+		set(func(f *faults) { f.Stale = then })
 	default:
 		w.mu.Lock()
 		victim := w.live[worldNodes[w.r.IntN(len(worldNodes))]].r

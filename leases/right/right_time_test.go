@@ -34,17 +34,13 @@ func TestHoldsWhileItIsRenewed(t *testing.T) {
 		s := newFakeServer(t)
 		p := start(t, s, "a", nil)
 		defer p.end()
-		s.mu.Lock()
-		before := s.puts
-		s.mu.Unlock()
+		before := s.Puts()
 		watchHolds(15*time.Second, func() {
 			if !p.r.Holds() {
 				t.Fatal("it does not hold")
 			}
 		})
-		s.mu.Lock()
-		n := s.puts - before
-		s.mu.Unlock()
+		n := s.Puts() - before
 		if n < 95 || n > 115 {
 			t.Errorf("%d renewals in 15 s, want one in 150 ms", n)
 		}
@@ -57,7 +53,7 @@ func TestRunsOutWhileTheBucketIsAway(t *testing.T) {
 		p := start(t, s, "a", nil)
 		defer p.end()
 		time.Sleep(time.Second)
-		p.client.set(func(f *faults) { f.down = true })
+		p.client.Set(func(f *faults) { f.Down = true })
 		last := p.r.lastStored()
 		for p.r.Holds() {
 			time.Sleep(time.Millisecond)
@@ -74,7 +70,7 @@ func TestRunsOutWhileTheBucketIsAway(t *testing.T) {
 			t.Errorf("%d tries are remembered, though they can extend nothing", n)
 		}
 		p.r.token <- struct{}{}
-		p.client.set(func(f *faults) { f.down = false })
+		p.client.Set(func(f *faults) { f.Down = false })
 		time.Sleep(Trust)
 		watchHolds(time.Second, func() {
 			if !p.r.Holds() {
@@ -94,13 +90,13 @@ func TestRenewalFromAnswer(t *testing.T) {
 		defer b.end()
 		time.Sleep(time.Second)
 		sent := make(chan struct{}, 9)
-		a.client.set(func(f *faults) { f.put = func() { sent <- struct{}{} } })
+		a.client.Set(func(f *faults) { f.Put = func(string) { sent <- struct{}{} } })
 		<-sent
-		a.client.set(func(f *faults) { f.put = nil })
-		a.client.pause()
+		a.client.Set(func(f *faults) { f.Put = nil })
+		a.client.Pause()
 		time.Sleep(latency) // it is stored, and the reply under way
 		b.mustTakeOver(a.r)
-		a.client.resume()
+		a.client.Resume()
 		watchHolds(time.Second, func() {
 			if a.r.Holds() {
 				t.Fatal("the right counts from a reply")
@@ -119,10 +115,10 @@ func TestRenewalFromRetry(t *testing.T) {
 		defer a.end()
 		defer b.end()
 		time.Sleep(time.Second)
-		a.client.set(func(f *faults) { f.lose = 1 })
+		a.client.Set(func(f *faults) { f.Lose = 1 })
 		s.nextWrite(t, "a")
 		first := a.r.Now() - latency
-		a.client.set(func(f *faults) { f.stale = s.state() })
+		a.client.Set(func(f *faults) { f.Stale = s.State() })
 		time.Sleep(100 * time.Millisecond)
 		b.mustTakeOver(a.r)
 		// The second try was refused meanwhile, and the key says that the first was stored.
@@ -134,7 +130,7 @@ func TestRenewalFromRetry(t *testing.T) {
 				t.Fatal("a refused renewal extends the right")
 			}
 		})
-		a.client.set(func(f *faults) { f.stale = nil })
+		a.client.Set(func(f *faults) { f.Stale = nil })
 		mustEnd(t, a.r, b.r.Holder(), "silent")
 	})
 }
@@ -148,7 +144,7 @@ func TestRefusedIsDeposed(t *testing.T) {
 		defer p.end()
 		for range 50 {
 			time.Sleep(450 * time.Millisecond)
-			p.client.set(func(f *faults) { f.lose = 1 })
+			p.client.Set(func(f *faults) { f.Lose = 1 })
 		}
 		watchHolds(time.Second, func() {
 			if !p.r.Holds() || p.r.Deposed().Err() != nil {
@@ -165,8 +161,8 @@ func TestLostReplyLeavesNoGap(t *testing.T) {
 		p := start(t, s, "a", nil)
 		defer p.end()
 		watchHolds(30*time.Second, func() {
-			if p.client.now().lose == 0 && p.r.Now()%(700*time.Millisecond) < time.Millisecond {
-				p.client.set(func(f *faults) { f.lose = 1 })
+			if p.client.Faults().Lose == 0 && p.r.Now()%(700*time.Millisecond) < time.Millisecond {
+				p.client.Set(func(f *faults) { f.Lose = 1 })
 			}
 			if !p.r.Holds() {
 				t.Fatal("one lost reply ends the right")
@@ -186,8 +182,8 @@ func TestRenewalUnconditional(t *testing.T) {
 			defer b.end()
 			time.Sleep(time.Second)
 			sent := make(chan struct{}, 99)
-			a.client.set(func(f *faults) {
-				f.delay, f.put = 1200*time.Millisecond, func() { sent <- struct{}{} }
+			a.client.Set(func(f *faults) {
+				f.Delay, f.Put = 1200*time.Millisecond, func(string) { sent <- struct{}{} }
 			})
 			<-sent
 			b.mustTakeOver(a.r)
@@ -220,22 +216,22 @@ func TestSleepUncounted(t *testing.T) {
 		time.Sleep(time.Second)
 		part := a.r.Part()
 		part.Extend(a.r.Now())
-		a.client.pause()
+		a.client.Pause()
 		before := a.r.Holds() && part.Holds()
 		a.skew.Add(int64(Wait))
 		if !before || a.r.Holds() || part.Holds() {
 			t.Errorf("holds before %v, after %v, %v", before, a.r.Holds(), part.Holds())
 		}
 		// Nobody took anything, so it goes on.
-		a.client.resume()
+		a.client.Resume()
 		time.Sleep(RenewInterval + 10*time.Millisecond)
 		if !a.r.Holds() {
 			t.Error("it does not hold again after a renewal")
 		}
-		a.client.pause()
+		a.client.Pause()
 		b.mustTakeOver(a.r)
 		a.skew.Add(int64(time.Hour))
-		a.client.resume()
+		a.client.Resume()
 		mustEnd(t, a.r, b.r.Holder(), "silent")
 	})
 }
@@ -252,8 +248,8 @@ func TestNoDrift(t *testing.T) {
 			time.Sleep(time.Second)
 			s.nextWrite(t, "a")
 			time.Sleep(2*latency + time.Duration(delay)*10*time.Millisecond)
-			a.client.pause() // it learns nothing
-			defer a.client.resume()
+			a.client.Pause() // it learns nothing
+			defer a.client.Resume()
 			b.mustTakeOver(a.r)
 		})
 	}
@@ -269,8 +265,8 @@ func TestAKeyThatIsStoredAgain(t *testing.T) {
 		time.Sleep(time.Second)
 		last := p.r.lastStored()
 		for p.r.Holds() {
-			e := s.get(keyOf("g", "a"))
-			if _, err := s.put(e.Key, e.Value, e.Revision); err != nil {
+			e := s.Get(keyOf("g", "a"))
+			if _, err := s.Put(e.Key, e.Value, e.Revision); err != nil {
 				t.Fatal(err)
 			}
 			if p.r.Now() > last+Trust {
@@ -316,7 +312,7 @@ func TestI1_AppendExtendsItsPart(t *testing.T) {
 		if !written.Holds() {
 			t.Error("a part does not hold with its node's right")
 		}
-		p.client.set(func(f *faults) { f.down = true })
+		p.client.Set(func(f *faults) { f.Down = true })
 		time.Sleep(400 * time.Millisecond)
 		since := p.r.Now()
 		time.Sleep(200 * time.Millisecond)
@@ -344,21 +340,19 @@ func TestClose(t *testing.T) {
 			p := start(t, s, "a", nil)
 			defer p.end()
 			time.Sleep(time.Second)
-			p.client.set(func(f *faults) {
-				f.lose = lose
-				f.put = func() {
+			p.client.Set(func(f *faults) {
+				f.Lose = lose
+				f.Put = func(string) {
 					if p.r.over.Load() && p.r.Holds() {
 						t.Error("it holds while the key is written")
 					}
 				}
 			})
-			s.mu.Lock()
-			s.stored = func(e bucket.Entry) {
+			s.OnStored(func(e bucket.Entry) {
 				if rec := read(e).rec; rec != nil && rec.State == StateLeft && (p.r.Holds() || p.r.Deposed().Err() == nil) {
 					t.Error("the key says that it has left before it has")
 				}
-			}
-			s.mu.Unlock()
+			})
 			for range 2 {
 				if err := p.r.Close(t.Context()); err != nil {
 					t.Fatal(err)
@@ -370,9 +364,9 @@ func TestClose(t *testing.T) {
 			if rec := s.key(t, "a"); rec.State != StateLeft || rec.Deposed != nil {
 				t.Errorf("key %+v", rec)
 			}
-			before := s.state().revision
+			before := s.State().Revision
 			time.Sleep(time.Second)
-			if s.state().revision != before {
+			if s.State().Revision != before {
 				t.Error("the key is written after Close")
 			}
 		})
@@ -384,13 +378,13 @@ func TestCloseGivesUpWithItsContext(t *testing.T) {
 		s := newFakeServer(t)
 		p := start(t, s, "a", nil)
 		defer p.end()
-		p.client.set(func(f *faults) { f.down = true })
+		p.client.Set(func(f *faults) { f.Down = true })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := p.r.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Close: %v", err)
 		}
-		p.client.set(func(f *faults) { f.down = false })
+		p.client.Set(func(f *faults) { f.Down = false })
 		if err := p.r.Close(t.Context()); err != nil || s.key(t, "a").State != StateLeft {
 			t.Errorf("Close: %v, state %q", err, s.key(t, "a").State)
 		}
@@ -409,8 +403,8 @@ func TestCloseOfTheDeposed(t *testing.T) {
 				a.stop()
 			}
 			b.mustTakeOver(a.r)
-			a.client.set(func(f *faults) {
-				f.put = func() {
+			a.client.Set(func(f *faults) {
+				f.Put = func(string) {
 					if knows {
 						t.Error("it writes a key that it knows to be not its own")
 					}
@@ -437,7 +431,7 @@ func TestRepliesTakeLongerThanATry(t *testing.T) {
 		s := newFakeServer(t)
 		b := start(t, s, "b", nil)
 		a := start(t, s, "a", func(p *proc) {
-			p.client.set(func(f *faults) { f.delay = Trust/2 + 30*time.Millisecond })
+			p.client.Set(func(f *faults) { f.Delay = Trust/2 + 30*time.Millisecond })
 		})
 		held, looks, still := 0, 0, time.Duration(0)
 		for range 1000 {

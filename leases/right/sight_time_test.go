@@ -42,35 +42,35 @@ func blindings() map[string]func(p, other *proc) {
 	pass := func(*proc) { time.Sleep(blind) }
 	return map[string]func(p, other *proc){
 		"the watch is mute": func(p, _ *proc) {
-			p.client.set(func(f *faults) { f.mute = true })
+			p.client.Set(func(f *faults) { f.Mute = true })
 			pass(p)
-			p.client.set(func(f *faults) { f.mute = false })
+			p.client.Set(func(f *faults) { f.Mute = false })
 		},
 		"the watch breaks, and none can be made": func(p, _ *proc) {
-			p.client.set(func(f *faults) { f.mute = true })
-			p.client.spoil(func(w *fakeWatch) { w.broken = true })
+			p.client.Set(func(f *faults) { f.Mute = true })
+			p.client.Spoil(func(w *fakeWatch) { w.Broken = true })
 			pass(p)
-			p.client.set(func(f *faults) { f.mute = false })
+			p.client.Set(func(f *faults) { f.Mute = false })
 		},
 		"cut off": func(p, _ *proc) {
-			p.client.set(func(f *faults) { f.down = true })
+			p.client.Set(func(f *faults) { f.Down = true })
 			pass(p)
-			p.client.set(func(f *faults) { f.down = false })
+			p.client.Set(func(f *faults) { f.Down = false })
 		},
 		"stopped": func(p, _ *proc) {
-			p.client.pause()
+			p.client.Pause()
 			pass(p)
-			p.client.resume()
+			p.client.Resume()
 		},
 		"suspended": func(p, _ *proc) { p.skew.Add(int64(blind)) },
 		"nobody reaches the bucket": func(p, other *proc) {
 			for _, p := range []*proc{p, other} {
-				p.client.set(func(f *faults) { f.down = true })
+				p.client.Set(func(f *faults) { f.Down = true })
 			}
 			pass(p)
-			p.client.set(func(f *faults) { f.down = false })
+			p.client.Set(func(f *faults) { f.Down = false })
 			time.Sleep(10 * time.Millisecond) // the other one comes back a little later
-			other.client.set(func(f *faults) { f.down = false })
+			other.client.Set(func(f *faults) { f.Down = false })
 		},
 	}
 }
@@ -135,13 +135,13 @@ func TestStill_WhoDoesNotSeeSuspectsNobody(t *testing.T) {
 		way func(b *proc)
 		in  time.Duration
 	}{
-		"the watch is mute": {func(b *proc) { b.client.set(func(f *faults) { f.mute = true }) }, 2*RenewInterval + lively},
-		"it cannot renew":   {func(b *proc) { b.client.set(func(f *faults) { f.delay = time.Hour }) }, 2*RenewInterval + lively},
-		"it is stopped":     {func(b *proc) { b.client.pause() }, 2*RenewInterval + lively},
+		"the watch is mute": {func(b *proc) { b.client.Set(func(f *faults) { f.Mute = true }) }, 2*RenewInterval + lively},
+		"it cannot renew":   {func(b *proc) { b.client.Set(func(f *faults) { f.Delay = time.Hour }) }, 2*RenewInterval + lively},
+		"it is stopped":     {func(b *proc) { b.client.Pause() }, 2*RenewInterval + lively},
 		"it is suspended":   {func(b *proc) { b.skew.Add(int64(2 * RenewInterval)) }, 0},
 		"the watch is broken": {func(b *proc) {
-			b.client.set(func(f *faults) { f.mute = true })
-			b.client.spoil(func(w *fakeWatch) { w.broken = true })
+			b.client.Set(func(f *faults) { f.Mute = true })
+			b.client.Spoil(func(w *fakeWatch) { w.Broken = true })
 		}, 5 * latency},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -179,7 +179,7 @@ func TestASilentWatchIsMadeAnew(t *testing.T) {
 		defer a.end()
 		defer b.end()
 		time.Sleep(time.Second)
-		b.client.spoil(func(w *fakeWatch) { w.dead = true })
+		b.client.Spoil(func(w *fakeWatch) { w.Dead = true })
 		time.Sleep(time.Second)
 		prepare(t, s, "c", nil).open()
 		time.Sleep(10 * time.Millisecond)
@@ -198,8 +198,8 @@ func TestStill_WhatIsNoSignOfLife(t *testing.T) {
 		time.Sleep(time.Second)
 		a.end()
 		time.Sleep(time.Second)
-		e := s.get(keyOf("g", "a"))
-		if _, err := s.put(e.Key, e.Value, e.Revision); err != nil {
+		e := s.Get(keyOf("g", "a"))
+		if _, err := s.Put(e.Key, e.Value, e.Revision); err != nil {
 			t.Fatal(err)
 		}
 		if err := b.s.Depose(t.Context(), "a", a.r.Incarnation(), b.r.Holder(), "silent"); err != nil {
@@ -230,13 +230,13 @@ func TestNodes(t *testing.T) {
 		b := start(t, s, "b", nil)
 		defer b.end()
 		put := func(node, value string) {
-			if _, err := s.put(keyOf("g", node), []byte(value), 0); err != nil {
+			if _, err := s.Put(keyOf("g", node), []byte(value), 0); err != nil {
 				t.Fatal(err)
 			}
 		}
 		put("d", `{"v":3}`)
 		put("e", `{"v":1,"node":"e","incarnation":"x","write":4,"state":"left","level":2,"trustMs":428,"deposed":{"by":"b/y","why":"silent","at":1}}`)
-		if _, err := s.put("node.other.f", []byte(`{}`), 0); err != nil { // of another group
+		if _, err := s.Put("node.other.f", []byte(`{}`), 0); err != nil { // of another group
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -261,7 +261,7 @@ func TestNodes(t *testing.T) {
 			t.Error(diff)
 		}
 		for i, node := range []string{"d", "e"} {
-			if _, err := s.put(keyOf("g", node), nil, s.get(keyOf("g", node)).Revision); err != nil {
+			if _, err := s.Put(keyOf("g", node), nil, s.Get(keyOf("g", node)).Revision); err != nil {
 				t.Fatal(err)
 			}
 			if i == 0 { // one is deleted while the watch shows it, the other while there is none
@@ -269,7 +269,7 @@ func TestNodes(t *testing.T) {
 				if n := b.s.Nodes(); len(n) != 4 {
 					t.Errorf("it sees %+v", n)
 				}
-				b.client.spoil(func(w *fakeWatch) { w.broken = true })
+				b.client.Spoil(func(w *fakeWatch) { w.Broken = true })
 				time.Sleep(latency)
 			}
 		}
@@ -309,9 +309,9 @@ func TestSightAfterTheBucketWentBack(t *testing.T) {
 		a, b := start(t, s, "a", nil), start(t, s, "b", nil)
 		defer a.end()
 		defer b.end()
-		early := s.state()
+		early := s.State()
 		time.Sleep(2 * time.Second)
-		s.goBack(early)
+		s.GoBack(early)
 		mustEnd(t, a.r, a.r.Holder(), "went back")
 		mustEnd(t, b.r, b.r.Holder(), "went back")
 		b.end()
