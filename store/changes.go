@@ -94,13 +94,20 @@ type ItemChange struct {
 // latest versions, "now" is the moment of the call: a client that calls between
 // two writes sees both.
 //
+// Partitions may be split between two pages, or while one is read: a continuation holds on, and each key's changes come in
+// order, none missed and none twice (changeslineage.go). A request from the beginning has what the logs of former partitions
+// say first. With a continuation of a partition that was split, the scope may name its children.
+//
 // The error is 400 if the continuation is not one, is of another container or of
 // other partitions than the scope, or if a log does not hold what comes behind it;
-// 410 if the scope names a partition that the container has not. It is
-// *feed.TrimmedError if the continuation is of the container that this one was restored from. Parts of a scope
+// 410 if the scope names a partition that the container has not. That is a *SplitError of one that was split, also while its
+// log is there: as with Azure Cosmos DB, who names a partition asks for the ranges again, and then each child with the
+// continuation that it has. It is *feed.TrimmedError if the continuation is of the container that this one was restored from,
+// or with AllVersions of a partition that was split and whose log is deleted. Parts of a scope
 // that have nothing in common have no changes.
 func (c *Container) Changes(ctx context.Context, r ChangesRequest) (*ChangesPage, error) {
-	token, err := parseContinuation(r.Continuation, c.info.ID)
+	info := c.present()
+	token, err := parseContinuation(r.Continuation, info.ID)
 	if err != nil {
 		return nil, c.ofOrigin(r.Continuation, err)
 	}
@@ -108,34 +115,36 @@ func (c *Container) Changes(ctx context.Context, r ChangesRequest) (*ChangesPage
 	if r.ItemsMax > 0 {
 		itemsMax = min(r.ItemsMax, ChangesMax)
 	}
-	page := &changesPage{ct: c, r: &r, room: itemsMax, bytes: ChangesBytesMax, commits: changesCommitsMax, read: changesReadMax}
-	reached := continuation{container: c.info.ID}
-	for _, number := range r.Scope.Partitions {
-		if !slices.ContainsFunc(c.info.Partitions, func(p PartitionInfo) bool { return p.Number == number }) {
-			return nil, Refuse(StatusGone, "container %s/%s has no partition %d", c.info.Database, c.info.Name, number)
-		}
+	page := &changesPage{ct: c, info: info, r: &r, room: itemsMax, bytes: ChangesBytesMax, commits: changesCommitsMax, read: changesReadMax}
+	ahead, err := page.begin(ctx, token)
+	if err != nil {
+		return nil, err
 	}
+	reached := continuation{container: info.ID}
 	// Where the page after this one begins: with the partitions that this one had no room
 	// for, or of which nothing could be read any more, so that a busy one does not keep the
 	// others away. But a walk that has begun goes on until it is done: its place is long, and
 	// so a continuation holds one at most.
 	end, turn := true, -1
-	for i, from := range c.begin(&r, token) {
-		if from == nil {
-			return nil, Refuse(StatusBadRequest, "continuation %q is not of the partitions that are asked for: begin anew", r.Continuation)
-		}
-		at, atEnd, err := page.readPartition(ctx, feed.Partition{Container: c.info.ID, Number: from.number}, *from)
+	for len(ahead) > 0 {
+		at, heirs, atEnd, err := page.readStretch(ctx, ahead[0])
 		if err != nil {
 			return nil, err
 		}
-		reached.positions = append(reached.positions, at)
+		if ahead = ahead[1:]; heirs != nil {
+			if ahead = append(heirs, ahead...); turn < 0 && page.spent() {
+				turn = len(reached.positions)
+			}
+			continue
+		}
+		reached.positions = append(reached.positions, at.partitionPosition)
 		end = end && atEnd
 		switch {
 		case turn >= 0:
 		case at.walk != nil && at.walk.cursor != nil:
-			turn = i
+			turn = len(reached.positions) - 1
 		case page.spent():
-			turn = i + 1
+			turn = len(reached.positions)
 		}
 	}
 	turn = max(turn, 0)
@@ -150,51 +159,17 @@ func (c *Container) Changes(ctx context.Context, r ChangesRequest) (*ChangesPage
 // ofOrigin returns a *feed.TrimmedError in place of err if a continuation is of the
 // container that this one was restored from: its changes are in no log any more.
 func (c *Container) ofOrigin(continuation string, err error) error {
-	if c.info.Origin == nil {
+	info := c.present()
+	if info.Origin == nil {
 		return err
 	}
-	token, parseErr := parseContinuation(continuation, c.info.Origin.ID)
+	token, parseErr := parseContinuation(continuation, info.Origin.ID)
 	if parseErr != nil || len(token.positions) == 0 {
 		return err
 	}
 	of := token.positions[0]
 	return fmt.Errorf("continuation %q is of the container from which this one was restored: begin anew: %w", continuation,
-		&feed.TrimmedError{Partition: feed.Partition{Container: c.info.ID, Number: of.number}, Want: of.after.LSN + 1})
-}
-
-// partitionsIn returns the numbers of the partitions that hold a scope, in order
-// of their ranges.
-func (c *Container) partitionsIn(s *ChangeScope) []uint32 {
-	var numbers []uint32
-	for _, p := range c.info.Partitions {
-		switch {
-		case s.Partitions != nil && !slices.Contains(s.Partitions, p.Number):
-		case !s.Key.IsZero() && c.info.number(s.Key) != p.Number:
-		case s.Range != (feed.Range{}) && (s.Range.Max <= p.Range.Min || s.Range.Min >= p.Range.Max):
-		default:
-			numbers = append(numbers, p.Number)
-		}
-	}
-	return numbers
-}
-
-// begin returns where a request begins in each partition of its scope, in the order
-// of the continuation if there is one; nil for one that the continuation lacks.
-func (c *Container) begin(r *ChangesRequest, token *continuation) []*partitionPosition {
-	numbers := c.partitionsIn(&r.Scope)
-	from := make([]*partitionPosition, 0, len(numbers))
-	if r.Continuation == "" {
-		for _, number := range numbers {
-			from = append(from, &partitionPosition{number: number})
-		}
-		return from
-	}
-	for i := range token.positions {
-		if slices.Contains(numbers, token.positions[i].number) {
-			from = append(from, &token.positions[i])
-		}
-	}
-	return from[:len(numbers):len(numbers)]
+		&feed.TrimmedError{Partition: feed.Partition{Container: info.ID, Number: of.number}, Want: of.after.LSN + 1})
 }
 
 // covers reports whether all of a partition's keys are in the scope.
@@ -213,6 +188,8 @@ func (s *ChangeScope) holds(key feed.PartitionKey) bool {
 // changesPage is a page that is being filled.
 type changesPage struct {
 	ct      *Container
+	info    *ContainerInfo
+	scope   []PartitionInfo // those of info that hold the scope
 	r       *ChangesRequest
 	changes []ItemChange
 	room    int // changes that still fit
@@ -220,47 +197,58 @@ type changesPage struct {
 	commits int // that may still be read
 	read    int // bytes of logs that may still be read
 	full    bool
+	whole   bool // all of the partition that is being read is in the scope
 	// passed, while a walk reads the log, is the item key up to which it has come: changes
 	// of items behind it are left out.
 	passed []byte
 }
 
-// readPartition adds the changes behind a place in a partition, and returns how far it
+// readPartition adds the changes that a partition's log has behind a place, and returns how far it
 // came and whether that is the end. Where there is no continuation it begins as the request
-// says.
-func (g *changesPage) readPartition(ctx context.Context, p feed.Partition, at partitionPosition) (partitionPosition, bool, error) {
+// says. Of a partition that was split, a walk is only taken to the end of the log.
+func (g *changesPage) readPartition(ctx context.Context, s stretch) (stretch, bool, error) {
+	p := feed.Partition{Container: g.info.ID, Number: s.number}
 	log, err := g.ct.client.logs.open(ctx, g.ct.client.catalog, p)
 	if err != nil {
-		return at, false, err
+		return s, false, err
 	}
-	if g.r.Continuation == "" {
-		if err := g.start(ctx, log, &at); err != nil {
-			return at, false, g.ct.client.logs.readError(p, err)
+	if s.unresolved {
+		if err := g.start(ctx, log, &s); err != nil {
+			return s, false, g.ct.client.logs.readError(p, err)
 		}
+		s.unresolved = false
 	}
+	g.whole = g.r.Scope.covers(s.span) && (g.r.Scope.Partitions == nil || g.info.has(s.number))
 	for again := false; ; again = true {
 		begun := len(g.changes)
-		reached, end, err := g.readFrom(ctx, p, log, at)
+		reached, end, err := g.readFrom(ctx, p, log, s.partitionPosition)
+		s.partitionPosition = reached
 		if _, trimmed := errors.AsType[*feed.TrimmedError](err); !trimmed || g.r.AllVersions || again {
-			return reached, end, err
+			return s, end, err
 		}
 		// The log was trimmed between the look at its beginning and the reading of it. The
 		// next look sees that.
 		if len(g.changes) > begun {
-			return reached, false, nil
+			return s, false, nil
 		}
-		at = reached
 	}
 }
 
 // start sets the place where a request without a continuation begins in a partition.
-func (g *changesPage) start(ctx context.Context, log *feed.Log, at *partitionPosition) (err error) {
-	at.after, err = log.Resolve(ctx, g.r.Start)
+func (g *changesPage) start(ctx context.Context, log *feed.Log, s *stretch) (err error) {
+	s.after, err = log.Resolve(ctx, g.r.Start)
+	if s.born > 0 {
+		trimmed, ok := errors.AsType[*feed.TrimmedError](err)
+		if ok && trimmed.First <= s.born {
+			err = nil // what it lacks is what was before its partition
+		}
+		s.after.LSN = max(s.after.LSN, s.born-1)
+	}
 	if _, trimmed := errors.AsType[*feed.TrimmedError](err); !trimmed || g.r.AllVersions {
 		return err
 	}
 	if since, ok := g.r.Start.Time(); ok {
-		at.walk = &walkPlace{since: since.UnixMilli()}
+		s.walk = &walkPlace{since: since.UnixMilli()}
 	}
 	return nil
 }
@@ -312,6 +300,7 @@ func (g *changesPage) readLog(ctx context.Context, p feed.Partition, log *feed.L
 		if after, err = g.addCommits(ctx, p, commits, after); err != nil {
 			return after, err
 		}
+		g.ct.client.logs.note(p, commits[len(commits)-1])
 		chunk = min(2*chunk, chunkCommitsMax)
 	}
 	return after, nil
@@ -332,7 +321,7 @@ func reached(after feed.Position, last feed.LSN) bool { return nextLSN(after) > 
 // addCommits puts what commits have for the page into it, as far as there is room, and
 // returns the position reached.
 func (g *changesPage) addCommits(ctx context.Context, p feed.Partition, commits []*feed.Commit, after feed.Position) (feed.Position, error) {
-	groups := g.changesIn(p, commits, after)
+	groups := g.changesIn(commits, after)
 	if err := g.awaitApplied(ctx, p, groups); err != nil {
 		return after, err
 	}
@@ -365,8 +354,7 @@ type changeGroup struct {
 }
 
 // changesIn returns the changes in scope, group by group, and counts what was read.
-func (g *changesPage) changesIn(p feed.Partition, commits []*feed.Commit, after feed.Position) []changeGroup {
-	all := g.r.Scope.covers(g.ct.info.rangeOf(p.Number))
+func (g *changesPage) changesIn(commits []*feed.Commit, after feed.Position) []changeGroup {
 	var groups []changeGroup
 	for _, c := range commits {
 		g.commits--
@@ -384,7 +372,7 @@ func (g *changesPage) changesIn(p feed.Partition, commits []*feed.Commit, after 
 				change := &t.Changes[j]
 				seen := c.LSN == after.LSN && after.Index > 0 && at.Index < after.Index
 				gone := change.Op == feed.OpDelete || change.Op == feed.OpExpire
-				if !seen && (g.r.AllVersions || !gone) && (all || g.r.Scope.holds(change.Key)) && g.hasPassed(change) {
+				if !seen && (g.r.AllVersions || !gone) && (g.whole || g.holds(change.Key)) && g.hasPassed(change) {
 					group.changes = append(group.changes, newItemChange(c, change, at))
 				}
 				if split && len(group.changes) > 0 {
@@ -433,17 +421,9 @@ func (g *changesPage) awaitApplied(ctx context.Context, p feed.Partition, groups
 			}
 		}
 	}
-	// With all versions no etag is asked for, and the request still waits until the owner
-	// has applied what the log shows: who reads an item after its change must not read the
-	// one before.
-	versions := make([]ETag, 0, len(refs))
-	for ask := some; ask; ask = len(versions) < len(refs) {
-		part := refs[len(versions):min(len(versions)+ReadManyMax, len(refs))]
-		resp, err := g.ct.Do(ctx, &Request{Partition: p, Versions: &ReadVersions{Refs: part}})
-		if err != nil {
-			return fmt.Errorf("changes of %s: %w", p, err)
-		}
-		versions = append(versions, resp.Versions...)
+	versions, err := g.versionsOf(ctx, p, refs, some)
+	if err != nil {
+		return fmt.Errorf("changes of %s: %w", p, err)
 	}
 	superseded := func(c ItemChange) bool {
 		i, ok := at[c.ref()]
@@ -458,14 +438,30 @@ func (g *changesPage) awaitApplied(ctx context.Context, p feed.Partition, groups
 	return nil
 }
 
-func (c *ItemChange) ref() ItemRef { return ItemRef{Key: c.Item.Key, ID: c.Item.ID} }
-
-// rangeOf returns the range of a partition of the container.
-func (i *ContainerInfo) rangeOf(number uint32) feed.Range {
-	for _, p := range i.Partitions {
-		if p.Number == number {
-			return p.Range
-		}
+// versionsOf returns the ETags of items that a partition's log shows, as their owners have them that have applied what it
+// shows.
+func (g *changesPage) versionsOf(ctx context.Context, p feed.Partition, refs []ItemRef, some bool) ([]ETag, error) {
+	versions := make([]ETag, len(refs))
+	if len(refs) > 0 || !some {
+		return versions, g.ct.byPartition(ctx, refs, func(ctx context.Context, p feed.Partition, some []ItemRef, at []int) error {
+			resp, err := g.ct.Do(ctx, &Request{Partition: p, Versions: &ReadVersions{Refs: some}})
+			if err != nil {
+				return err
+			}
+			for i, n := range at {
+				versions[n] = resp.Versions[i]
+			}
+			return nil
+		})
 	}
-	return feed.Range{}
+	// With all versions no etag is asked for, and the request still waits until the owner
+	// has applied what the log shows: who reads an item after its change must not read the
+	// one before. The children of a partition that was split have it all from the start.
+	_, err := g.ct.Do(ctx, &Request{Partition: p, Versions: &ReadVersions{}})
+	if _, split := errors.AsType[*SplitError](err); split {
+		err = nil
+	}
+	return versions, err
 }
+
+func (c *ItemChange) ref() ItemRef { return ItemRef{Key: c.Item.Key, ID: c.Item.ID} }

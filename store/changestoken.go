@@ -30,7 +30,8 @@ import (
 //	                            that time, in unix milliseconds, will not
 //	0@42!AYGo...                all items behind that key are yet to come
 //
-// Earlier releases know no walks and refuse these; theirs are read as ever.
+// Earlier releases know no walks and refuse these; theirs are read as ever. A number may be that of a partition that was
+// split since: changeslineage.go tells where it goes on.
 type continuation struct {
 	container feed.ResourceID
 	positions []partitionPosition
@@ -183,16 +184,21 @@ const feedRetry = time.Second
 // the zero value is ready.
 type logs struct {
 	mu    sync.Mutex
-	found map[feed.Partition]*feed.Log
+	found map[feed.Partition]*foundLog // guarded by mu
+}
+
+type foundLog struct {
+	*feed.Log
+	plain feed.LSN // the last commit of which is known that it is no split commit
 }
 
 // open returns the log of a partition.
 func (l *logs) open(ctx context.Context, c *Catalog, p feed.Partition) (*feed.Log, error) {
 	l.mu.Lock()
-	log := l.found[p]
+	found := l.found[p]
 	l.mu.Unlock()
-	if log != nil {
-		return log, nil
+	if found != nil {
+		return found.Log, nil
 	}
 	log, err := feed.OpenLog(ctx, c.js, p, c.cfg.Log)
 	if err != nil {
@@ -201,7 +207,7 @@ func (l *logs) open(ctx context.Context, c *Catalog, p feed.Partition) (*feed.Lo
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.found == nil {
-		l.found = map[feed.Partition]*feed.Log{}
+		l.found = map[feed.Partition]*foundLog{}
 	}
 	for other := range l.found { // any one: finding it again costs one request
 		if len(l.found) < logsMax {
@@ -209,8 +215,29 @@ func (l *logs) open(ctx context.Context, c *Catalog, p feed.Partition) (*feed.Lo
 		}
 		delete(l.found, other)
 	}
-	l.found[p] = log
+	l.found[p] = &foundLog{Log: log}
 	return log, nil
+}
+
+// note tells whether a commit of a partition's log is a split commit, and remembers if it is none.
+func (l *logs) note(p feed.Partition, c *feed.Commit) bool {
+	if split, err := feed.SplitOf(c); split != nil || err != nil {
+		return true // one of a later release is one
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if found := l.found[p]; found != nil {
+		found.plain = c.LSN
+	}
+	return false
+}
+
+// plain tells whether a commit is known to be no split commit.
+func (l *logs) plain(p feed.Partition, lsn feed.LSN) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	found := l.found[p]
+	return found != nil && found.plain == lsn
 }
 
 // readError forgets the log of a partition, which may be another one now, and returns the error

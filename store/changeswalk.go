@@ -127,11 +127,14 @@ func (g *changesPage) readWalk(ctx context.Context, p feed.Partition, log *feed.
 			return at, err
 		}
 	}
-	for at.walk != nil && !g.spent() {
-		page, err := g.ct.Scan(ctx, p, g.walkScan(p, at.walk))
+	for at.walk != nil && !g.spent() && g.info.has(p.Number) {
+		scan := g.walkScan(p, at.walk)
+		// Not one of its children: their LSNs are of other logs.
+		resp, err := g.ct.doExactly(ctx, &Request{Partition: p, Scan: &scan})
 		if err != nil {
 			return at, fmt.Errorf("changes of %s: %w", p, err)
 		}
+		page := resp.Scan
 		if page.LSN < at.after.LSN {
 			// Its owner has lost the log's end: nobody goes back.
 			return at, &Error{
@@ -178,9 +181,9 @@ func (g *changesPage) walkScan(p feed.Partition, w *walkPlace) Scan {
 		// Most of them are passed over, whatever the page has room for.
 		scan.ItemsMax, scan.BytesMax = ChangesMax, min(ChangesBytesMax, g.read)
 	}
-	if least := g.r.Scope.Range.Min; g.r.Scope.Key.IsZero() && least > g.ct.info.rangeOf(p.Number).Min {
+	if span, _ := g.info.spanOf(p.Number); g.r.Scope.Key.IsZero() && g.r.Scope.Range.Min > span.Min {
 		// A cursor that lies before the range was made for a wider one.
-		begin := append([]byte{byte(len(g.ct.info.Spec.PartitionKey))}, least...)
+		begin := append([]byte{byte(len(g.info.Spec.PartitionKey))}, g.r.Scope.Range.Min...)
 		if bytes.Compare(scan.After, begin) < 0 {
 			scan.After = begin
 		}

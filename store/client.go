@@ -64,6 +64,9 @@ type ClientConfig struct {
 // is sent again until the deadline. A refusal then says nothing of the attempts before it, and is
 // ErrUnknown too, if it is undecided, or if it may have overtaken one: messages keep their order on
 // one connection, and not from one to the next.
+//
+// A partition that nobody has may have been split. Container.Do looks for that, and goes on in the child that holds what
+// the request names (lineage.go); the client, which does not know containers, does not.
 type Client struct {
 	nc      *nats.Conn
 	catalog *Catalog
@@ -145,26 +148,50 @@ func (l *Local) find(p feed.Partition) Handler {
 // refused the request as a whole, *NoOwnerError if none answered, *NoQuorumError if
 // none can, ErrUnknown for a write whose answer did not come, or the context's.
 func (c *Client) Do(ctx context.Context, r *Request) (*Response, error) {
-	return c.do(ctx, r, nil, nil)
+	return c.do(ctx, r, nil, false)
 }
 
-// do is Do of a request to a container of which more than its number is known; nil: it is not. A standby may
-// answer too if stale is not nil.
-func (c *Client) do(ctx context.Context, r *Request, info *ContainerInfo, stale *staleRead) (*Response, error) {
+// do is Do of a request to a container of which more than its number is known; nil: it is not. exact says that no other
+// partition answers it: *SplitError then.
+func (c *Client) do(ctx context.Context, r *Request, ct *Container, exact bool) (*Response, error) {
 	ctx, cancel := c.bound(ctx)
 	defer cancel()
+	var info *ContainerInfo
+	if ct != nil {
+		info = ct.present()
+	}
 	ctx, span := startSpan(ctx, r, info)
 	r.TraceParent, r.TraceState = TraceContext(ctx)
-	watched, unwatch := c.quorum.watch(ctx, r.Partition)
+	past := &attempts{c: c, ct: ct, r: r, began: time.Now()}
+	for {
+		resp, err := past.ask(ctx)
+		if _, split := errors.AsType[*SplitError](err); split && !exact && past.moveOn() {
+			continue
+		}
+		endSpan(span, resp, err)
+		return resp, err
+	}
+}
+
+// ask asks the owner of the request's partition, or a standby. It does not ask for a partition of which it is known that
+// it was split: *SplitError.
+func (a *attempts) ask(ctx context.Context) (*Response, error) {
+	var stale *staleRead
+	if a.ct != nil {
+		if split := a.ct.split(a.r.Partition); split != nil {
+			return nil, split
+		}
+		stale = a.ct.staleRead(a.r)
+	}
+	watched, unwatch := a.c.quorum.watch(ctx, a.r.Partition)
 	defer unwatch()
-	resp, err := c.sendStale(watched, r, stale)
+	resp, err := a.sendStale(watched, stale)
 	if _, lost := errors.AsType[*NoQuorumError](err); lost && stale != nil {
 		// That keeps owners from answering, and no standby.
-		if copied := c.askStandby(ctx, r, stale.lsn, 1); copied != nil {
-			resp, err = copied, copied.refusal()
+		if copied := a.c.askStandby(ctx, a.r, stale.lsn, 1); copied != nil {
+			return copied, copied.refusal()
 		}
 	}
-	endSpan(span, resp, err)
 	return resp, err
 }
 
@@ -182,6 +209,8 @@ func (c *Client) bound(ctx context.Context) (context.Context, context.CancelFunc
 // attempts are what a request has met so far. The goroutine that sends the request owns them.
 type attempts struct {
 	c       *Client
+	ct      *Container // nil: of a container that is not known
+	r       *Request   // as the next attempt has it
 	began   time.Time
 	unknown bool        // an attempt went unanswered and may have been carried out
 	oldest  connection  // of the attempts that did, over NATS
@@ -190,19 +219,20 @@ type attempts struct {
 	silent  atomic.Bool // the owner did not answer the last look for it (lookForOwner)
 }
 
-// send sends a request until it is answered, or nobody can answer it any more. Where an attempt was not
-// answered a standby is asked, if stale is not nil.
-func (c *Client) send(ctx context.Context, r *Request, stale *staleRead) (*Response, error) {
-	past := &attempts{c: c, began: time.Now()}
-	pause := 2 * time.Millisecond
+// send sends the request until it is answered, or nobody can answer it any more. Where an attempt was not
+// answered a standby is asked, if stale is not nil. It is *SplitError as soon as the container is known to have
+// the partition no more.
+func (a *attempts) send(ctx context.Context, stale *staleRead) (*Response, error) {
+	c, pause := a.c, 2*time.Millisecond
 	for {
-		h := c.cfg.Local.find(r.Partition)
+		h := c.cfg.Local.find(a.r.Partition)
 		if h == nil {
 			// From here on every attempt has the key, whoever gets it.
-			r = r.keyed()
+			a.r = a.r.keyed()
 		}
+		r := a.r
 		on := c.connection(r, h)
-		resp, err := c.once(ctx, r, h, c.attemptTime(ctx, r, stale), &past.silent)
+		resp, err := c.once(ctx, r, h, c.attemptTime(ctx, r, stale), &a.silent)
 		if err == nil && resp.Err != nil {
 			err = resp.Err
 		}
@@ -214,16 +244,21 @@ func (c *Client) send(ctx context.Context, r *Request, stale *staleRead) (*Respo
 				return resp, resp.refusal()
 			}
 		}
-		if err := past.judgeFailure(ctx, r, h, on, err); err != nil {
+		if err := a.judgeFailure(ctx, r, h, on, err); err != nil {
 			return nil, err
 		}
-		if ends, ok := ctx.Deadline(); ok && !past.unknown && time.Until(ends) < lastAttempt {
+		if a.ct != nil {
+			if split := a.ct.splitNow(ctx, r.Partition); split != nil {
+				return nil, split
+			}
+		}
+		if ends, ok := ctx.Deadline(); ok && !a.unknown && time.Until(ends) < lastAttempt {
 			// One more would be cut off, and then nobody could say that nothing happened.
-			return nil, past.noOwner(r)
+			return nil, a.noOwner(r)
 		}
 		select {
 		case <-ctx.Done():
-			return nil, ended(ctx, r, past.unknown, past.noOwner(r))
+			return nil, ended(ctx, r, a.unknown, a.noOwner(r))
 		case <-time.After(pause/2 + rand.N(pause)):
 			pause = min(2*pause, pauseMax)
 		}

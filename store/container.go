@@ -18,7 +18,7 @@ import (
 // use.
 type Container struct {
 	client *Client
-	info   ContainerInfo
+	known  *known          // shared with all that were made of it
 	paths  []document.Path // of the partition key
 	reads  consistency
 }
@@ -48,7 +48,7 @@ func (c *Client) Container(ctx context.Context, database, name string) (*Contain
 
 // Open returns the container that info describes, without asking the catalog.
 func (c *Client) Open(info ContainerInfo) (*Container, error) {
-	ct := &Container{client: c, info: info}
+	ct := &Container{client: c, known: newKnown(&info)}
 	for _, p := range info.Spec.PartitionKey {
 		path, err := document.ParsePointer(p)
 		if err != nil {
@@ -60,12 +60,19 @@ func (c *Client) Open(info ContainerInfo) (*Container, error) {
 }
 
 // Do asks the owner of one of the container's partitions, or for some reads a standby; see Client.Do.
+// If the partition was split, the child is asked that has all items which r names: then PartitionFor knows it.
+// The error is *SplitError if there is no such child.
 func (c *Container) Do(ctx context.Context, r *Request) (*Response, error) {
-	return c.client.do(ctx, r, &c.info, c.staleRead(r))
+	return c.client.do(ctx, r, c, false)
 }
 
-// Info returns the container as the catalog held it when it was opened.
-func (c *Container) Info() ContainerInfo { return c.info }
+// doExactly is Do without going on in a child.
+func (c *Container) doExactly(ctx context.Context, r *Request) (*Response, error) {
+	return c.client.do(ctx, r, c, true)
+}
+
+// Info returns the container as the catalog held it when it was last read: when it was opened, or by Refresh.
+func (c *Container) Info() ContainerInfo { return *c.present() }
 
 // KeyOf returns the partition key value of an item's JSON.
 func (c *Container) KeyOf(body []byte) (feed.PartitionKey, error) { return KeyAt(body, c.paths) }
@@ -135,32 +142,23 @@ func KeyOfValues(values [][]byte) (key feed.PartitionKey, ok bool) {
 
 // PartitionFor returns the physical partition that holds key.
 func (c *Container) PartitionFor(key feed.PartitionKey) feed.Partition {
-	return feed.Partition{Container: c.info.ID, Number: c.info.number(key)}
+	info := c.present()
+	return feed.Partition{Container: info.ID, Number: info.number(key)}
 }
 
 func (i *ContainerInfo) number(key feed.PartitionKey) uint32 {
 	if len(i.Partitions) == 1 {
 		return i.Partitions[0].Number
 	}
-	// The ranges are in order and leave no hash out, so one of them contains it.
-	epk := key.Hash()
-	at, _ := slices.BinarySearchFunc(i.Partitions, epk, func(p PartitionInfo, e feed.EPK) int {
-		switch {
-		case p.Range.Contains(e):
-			return 0
-		case p.Range.Min > e:
-			return 1
-		}
-		return -1
-	})
-	return i.Partitions[min(at, len(i.Partitions)-1)].Number
+	return i.HolderOf(key.Hash()).Number
 }
 
 // Partitions returns the physical partitions in order of their ranges.
 func (c *Container) Partitions() []feed.Partition {
-	ps := make([]feed.Partition, len(c.info.Partitions))
-	for i, p := range c.info.Partitions {
-		ps[i] = feed.Partition{Container: c.info.ID, Number: p.Number}
+	info := c.present()
+	ps := make([]feed.Partition, len(info.Partitions))
+	for i, p := range info.Partitions {
+		ps[i] = feed.Partition{Container: info.ID, Number: p.Number}
 	}
 	return ps
 }
@@ -263,36 +261,50 @@ func (c *Container) ReadMany(ctx context.Context, refs []ItemRef, barrier bool) 
 
 // byPartition calls ask for refs of one partition, ReadManyMax at most, with where they
 // stand in refs: for several at the same time, until all are asked or one call fails.
-func (c *Container) byPartition(ctx context.Context, refs []ItemRef, ask func(ctx context.Context, p feed.Partition, some []ItemRef, at []int) error) error {
+func (c *Container) byPartition(ctx context.Context, refs []ItemRef, ask askItems) error {
+	all := make([]int, len(refs))
+	for i := range all {
+		all[i] = i
+	}
+	return c.askByPartition(ctx, refs, all, ask)
+}
+
+// askItems asks a partition for some items, which stand at some places in a list.
+type askItems func(ctx context.Context, p feed.Partition, some []ItemRef, at []int) error
+
+func (c *Container) askByPartition(ctx context.Context, refs []ItemRef, all []int, ask askItems) error {
 	places := map[feed.Partition][]int{}
-	for i, ref := range refs {
-		p := c.PartitionFor(ref.Key)
+	for _, i := range all {
+		p := c.PartitionFor(refs[i].Key)
 		places[p] = append(places[p], i)
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(16)
-	for p, all := range places {
-		for at := range slices.Chunk(all, ReadManyMax) {
-			g.Go(func() error { return askFor(ctx, p, refs, at, ask) })
+	for p, some := range places {
+		for at := range slices.Chunk(some, ReadManyMax) {
+			g.Go(func() error { return c.askFor(ctx, p, refs, at, ask) })
 		}
 	}
 	return g.Wait()
 }
 
 // askFor calls ask for those of refs that stand at some places. An answer has items whole, and may be larger than a message:
-// then it asks for half of them at a time. An item alone fits.
-func askFor(ctx context.Context, p feed.Partition, refs []ItemRef, at []int, ask func(ctx context.Context, p feed.Partition, some []ItemRef, at []int) error) error {
+// then it asks for half of them at a time. An item alone fits. Where the partition was split its children are asked.
+func (c *Container) askFor(ctx context.Context, p feed.Partition, refs []ItemRef, at []int, ask askItems) error {
 	some := make([]ItemRef, len(at))
 	for i, n := range at {
 		some[i] = refs[n]
 	}
 	err := ask(ctx, p, some, at)
+	if _, split := errors.AsType[*SplitError](err); split {
+		return c.askByPartition(ctx, refs, at, ask)
+	}
 	if len(at) == 1 || !errors.Is(err, ErrTooLarge) {
 		return err
 	}
 	half := len(at) / 2
-	if err := askFor(ctx, p, refs, at[:half], ask); err != nil {
+	if err := c.askFor(ctx, p, refs, at[:half], ask); err != nil {
 		return err
 	}
-	return askFor(ctx, p, refs, at[half:], ask)
+	return c.askFor(ctx, p, refs, at[half:], ask)
 }

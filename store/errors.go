@@ -139,11 +139,14 @@ func (e *NoOwnerError) Is(target error) bool { return target == error(ErrUnavail
 // a key asks one of them, who asks for the partition asks both; Container.Refresh knows them.
 type SplitError struct {
 	Partition feed.Partition
-	// Former is what the catalog says of it.
+	// Former is what the catalog says of it; zero if its log is deleted.
 	Former FormerPartition
 }
 
 func (e *SplitError) Error() string {
+	if len(e.Former.Children) < 2 {
+		return fmt.Sprintf("partition %s was split", e.Partition)
+	}
 	return fmt.Sprintf("partition %s was split at LSN %d into %d and %d", e.Partition, e.Former.Last, e.Former.Children[0], e.Former.Children[1])
 }
 

@@ -65,12 +65,27 @@ type QueryPage struct {
 // The error is 400 if the query is wrong, which the *query.SyntaxError within tells
 // by place, or the continuation is not of this query.
 func (c *Container) Query(ctx context.Context, r QueryRequest) (*QueryPage, error) {
-	p, err := c.pager(&r)
-	if err != nil {
-		return nil, err
+	for {
+		p, err := c.pager(&r)
+		if err == nil {
+			err = p.run(ctx)
+		}
+		// A partition was split while the page was made: it is made anew with those that there are now. Each
+		// time they are more.
+		if _, split := errors.AsType[*SplitError](err); split && len(c.present().Partitions) > len(p.info.Partitions) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		return &p.page, nil
 	}
+}
+
+// run makes the page.
+func (p *pager) run(ctx context.Context) (err error) {
 	switch {
-	case r.Explain:
+	case p.r.Explain:
 		err = p.explain(ctx)
 	case p.q.Need(p.at.passed) == 0:
 	case p.q.Kind() == query.Stream && !p.merges():
@@ -78,17 +93,15 @@ func (c *Container) Query(ctx context.Context, r QueryRequest) (*QueryPage, erro
 	default:
 		err = p.merge(ctx)
 	}
-	if err != nil {
-		return nil, err
-	}
 	p.page.Metrics.Rows = int64(len(p.page.Rows))
 	p.page.Partitions = len(p.page.LSNs)
-	return &p.page, nil
+	return err
 }
 
 // pager makes one page.
 type pager struct {
 	c       *Container
+	info    *ContainerInfo // one and the same for all of the page
 	r       *QueryRequest
 	q       *query.Query
 	hash    [queryHashLen]byte
@@ -103,7 +116,8 @@ func (c *Container) pager(r *QueryRequest) (*pager, error) {
 	if len(r.Params) > QueryParamsMax {
 		return nil, RefuseParams(len(r.Params))
 	}
-	if n := len(c.info.Spec.PartitionKey); r.Key.Levels() > n {
+	info := c.present()
+	if n := len(info.Spec.PartitionKey); r.Key.Levels() > n {
 		return nil, Refuse(StatusBadRequest, "the partition key %s has %d levels, those of the container have %d", r.Key, r.Key.Levels(), n)
 	}
 	q, err := query.ParseQuery(r.Text)
@@ -117,11 +131,11 @@ func (c *Container) pager(r *QueryRequest) (*pager, error) {
 	if err != nil {
 		return nil, &QueryError{err}
 	}
-	p := &pager{c: c, r: r, q: q, hash: queryHash(c.info.ID, r), began: time.Now()}
+	p := &pager{c: c, info: info, r: r, q: q, hash: queryHash(info.ID, r), began: time.Now()}
 	p.page.LSNs = map[uint32]feed.LSN{}
 	p.at.now = p.began.UTC().Truncate(time.Microsecond)
 	if r.Continuation != "" {
-		at, err := parseQueryToken(r.Continuation, p.hash)
+		at, err := p.parseToken()
 		if err != nil {
 			return nil, err
 		}
@@ -137,6 +151,25 @@ func (c *Container) pager(r *QueryRequest) (*pager, error) {
 	}
 	p.chooseTargets()
 	return p, nil
+}
+
+// parseToken reads the continuation. Who asks for the range of a child may have one that was made for that of its parent.
+func (p *pager) parseToken() (*queryToken, error) {
+	at, err := parseQueryToken(p.r.Continuation, p.hash)
+	for i := range p.info.Former {
+		f := &p.info.Former[i]
+		if err == nil {
+			break
+		}
+		if p.r.Range != (feed.Range{}) && covers(f.Range, p.r.Range) {
+			of := *p.r
+			of.Range = f.Range
+			if parents, wrong := parseQueryToken(of.Continuation, queryHash(p.info.ID, &of)); wrong == nil {
+				at, err = parents, nil
+			}
+		}
+	}
+	return at, err
 }
 
 // QueryError says that a query is wrong: a *query.SyntaxError, or what a parameter is.
@@ -170,7 +203,7 @@ func (p *pager) chooseTargets() {
 			}
 		}
 	}
-	for _, part := range p.c.info.Partitions {
+	for _, part := range p.info.Partitions {
 		r := part.Range
 		hit := !known || slices.ContainsFunc(wanted, func(e feed.EPK) bool { return e < r.Max && e+feed.EPKMax > r.Min })
 		if p.r.Range != (feed.Range{}) {
@@ -181,7 +214,7 @@ func (p *pager) chooseTargets() {
 		}
 	}
 	if len(p.targets) == 0 || !p.q.ReadsItems() {
-		p.targets = p.c.info.Partitions[:1]
+		p.targets = p.info.Partitions[:1]
 	}
 }
 
@@ -205,14 +238,14 @@ func (p *pager) askPartition(ctx context.Context, part *PartitionInfo, after []b
 	r := &Query{
 		Text: p.r.Text, Params: p.r.Params, Key: p.r.Key, Range: p.r.Range, Now: p.at.now, After: after, Via: p.at.via,
 		RowsMax: rows, BytesMax: bytes, Last: int64(rows) >= p.q.Need(p.at.passed),
-		System: p.r.System, RID: p.c.info.RID(), Explain: p.r.Explain,
+		System: p.r.System, RID: p.info.RID(), Explain: p.r.Explain,
 	}
 	// A range that holds all of the partition restricts nothing there: the owner plans as
 	// without it.
 	if r.Range.Min <= part.Range.Min && part.Range.Max <= r.Range.Max {
 		r.Range = feed.Range{}
 	}
-	resp, err := p.c.Do(ctx, &Request{Partition: feed.Partition{Container: p.c.info.ID, Number: part.Number}, Query: r})
+	resp, err := p.c.doExactly(ctx, &Request{Partition: feed.Partition{Container: p.info.ID, Number: part.Number}, Query: r})
 	if err != nil {
 		return nil, err
 	}
@@ -351,7 +384,7 @@ func (p *pager) locateNext() error {
 	if err != nil {
 		return Refuse(StatusInternal, "place of row %x: %v", p.at.after, err)
 	}
-	for _, part := range p.c.info.Partitions {
+	for _, part := range p.info.Partitions {
 		if len(rank) > 1 && part.Range.Contains(feed.EPK(rank[1:])) {
 			p.at.from = part.Range.Min
 		}

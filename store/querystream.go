@@ -10,6 +10,11 @@ import (
 // the others behind it side by side. Rows come in the order of item keys, and so do the
 // partitions.
 func (p *pager) stream(ctx context.Context) error {
+	if p.at.after != nil {
+		// The partition of the continuation may have been split, and the place is in one of its children then. Whether
+		// it is a place, its owner tells.
+		_ = p.locateNext()
+	}
 	for i := range p.targets {
 		part := &p.targets[i]
 		if part.Range.Max <= p.at.from {

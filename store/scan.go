@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 
 	"github.com/millrace/millrace/feed"
 )
@@ -71,13 +72,36 @@ func (w *wireWriter) scope(s *Scope) {
 
 func (d *wireReader) scope() Scope { return Scope{Key: d.key(), Index: d.str(), Value: d.bytes()} }
 
-// Scan reads a page of items of one physical partition.
+// Scan reads a page of items of one physical partition. If that was split, and s.Barrier is not set, it is a page of its
+// children, one after the other: their items are in the order of its own. With s.Barrier somebody follows the
+// partition's log beside, and gets *SplitError.
 func (c *Container) Scan(ctx context.Context, p feed.Partition, s Scan) (*ScanResult, error) {
 	resp, err := c.Do(ctx, &Request{Partition: p, Scan: &s})
+	if _, split := errors.AsType[*SplitError](err); split && !s.Barrier {
+		return c.scanHeirs(ctx, p, s, err)
+	}
 	if err != nil {
 		return nil, err
 	}
 	return resp.Scan, nil
+}
+
+// scanHeirs is Scan of a partition that was split, as split says.
+func (c *Container) scanHeirs(ctx context.Context, p feed.Partition, s Scan, split error) (*ScanResult, error) {
+	info := c.present()
+	heirs := info.HeirsOf(p.Number)
+	for i, heir := range heirs {
+		// A cursor is the number of levels, and from there on in the order of hashes.
+		if len(s.After) > 0 && string(s.After[1:]) >= string(heir.Range.Max) {
+			continue
+		}
+		page, err := c.Scan(ctx, feed.Partition{Container: p.Container, Number: heir.Number}, s)
+		if err == nil && page.Cursor == nil && i < len(heirs)-1 {
+			page.Cursor = append([]byte{byte(len(info.Spec.PartitionKey))}, heir.Range.Max...)
+		}
+		return page, err
+	}
+	return nil, split
 }
 
 var countKind = kind{
@@ -92,11 +116,23 @@ var countKind = kind{
 	decodeAnswer: func(d *wireReader, r *Response) { r.Count = d.int() },
 }
 
-// Count counts the items in a scope of one physical partition.
+// Count counts the items in a scope of one physical partition; of its children, if that was split.
 func (c *Container) Count(ctx context.Context, p feed.Partition, s Scope) (int, error) {
 	resp, err := c.Do(ctx, &Request{Partition: p, Count: &s})
-	if err != nil {
+	if err == nil {
+		return resp.Count, nil
+	}
+	heirs := c.present().HeirsOf(p.Number)
+	if _, split := errors.AsType[*SplitError](err); !split || len(heirs) == 0 {
 		return 0, err
 	}
-	return resp.Count, nil
+	all := 0
+	for _, heir := range heirs {
+		n, err := c.Count(ctx, feed.Partition{Container: p.Container, Number: heir.Number}, s)
+		if err != nil {
+			return 0, err
+		}
+		all += n
+	}
+	return all, nil
 }

@@ -53,7 +53,8 @@ func (c *Container) Eventual() *Container {
 
 // InSession returns the container with reads and queries that go on while a partition has no owner, or a silent one: a
 // standby answers them then if it holds the LSN that the session has of the partition, by its number. So the session
-// sees what it has written and read, and what its writes were refused for: see TransactResult.LSN and Error.LSN. Partitions that are not in lsns are read from their owners alone.
+// sees what it has written and read, and what its writes were refused for: see TransactResult.LSN and Error.LSN. What it has of a
+// partition that was split since holds of each of its children. Partitions that are not in lsns are read from their owners alone.
 func (c *Container) InSession(lsns map[uint32]feed.LSN) *Container {
 	with := *c
 	with.reads = consistency{session: lsns}
@@ -68,17 +69,32 @@ type staleRead struct {
 
 // staleRead returns how a standby may answer a request; nil: not at all.
 func (c *Container) staleRead(r *Request) *staleRead {
-	if c.info.Spec.Standbys == 0 || !c.reads.eventual && c.reads.session == nil || !r.Stale() {
+	info := c.present()
+	if info.Spec.Standbys == 0 || !c.reads.eventual && c.reads.session == nil || !r.Stale() {
 		return nil
 	}
 	if c.reads.eventual {
 		return &staleRead{first: true}
 	}
-	lsn, ok := c.reads.session[r.Partition.Number]
+	lsn, ok := info.seenIn(r.Partition.Number, c.reads.session)
 	if !ok {
 		return nil
 	}
 	return &staleRead{lsn: lsn}
+}
+
+// seenIn returns what a session has seen of a partition, by what it has seen of each: also of those of which it is a part
+// since they were split. All that a parent had is in its children, whose LSNs are greater, so the greatest counts.
+func (i *ContainerInfo) seenIn(number uint32, session map[uint32]feed.LSN) (lsn feed.LSN, ok bool) {
+	lsn, ok = session[number]
+	span, _ := i.spanOf(number)
+	for n := range i.Former {
+		f := &i.Former[n]
+		if at, seen := session[f.Number]; seen && covers(f.Range, span) {
+			lsn, ok = max(lsn, at), true
+		}
+	}
+	return lsn, ok
 }
 
 // Stale tells whether a standby answers such a request.
@@ -102,14 +118,15 @@ const (
 )
 
 // sendStale is send of a request that a standby may answer too; not, if stale is nil.
-func (c *Client) sendStale(ctx context.Context, r *Request, stale *staleRead) (*Response, error) {
+func (a *attempts) sendStale(ctx context.Context, stale *staleRead) (*Response, error) {
+	c, r := a.c, a.r
 	// The owner in this process is as near as any standby, and knows more.
 	if stale != nil && stale.first && c.cfg.Local.find(r.Partition) == nil && !c.standbySilent(r.Partition) {
 		if resp := c.askStandby(ctx, r, stale.lsn, 3); resp != nil { // a third of what is left
 			return resp, resp.refusal()
 		}
 	}
-	return c.send(ctx, r, stale)
+	return a.send(ctx, stale)
 }
 
 // standbySilent says whether the standby of a partition did not answer a moment ago.

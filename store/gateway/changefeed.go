@@ -84,11 +84,17 @@ func (c *collection) changesRequest(x *exchange) (*store.ChangesRequest, error) 
 	}
 	// A client may name a key and ask one range after the other. Ranges that do not hold the
 	// key then have no partitions in their scope, and no changes.
-	r.Scope = store.ChangeScope{Key: sc.key, Partitions: []uint32{}}
+	r.Scope = store.ChangeScope{Key: sc.key}
 	if sc.key.IsZero() && sc.span != all {
 		r.Scope.Range = sc.span
 	}
+	if sc.ranges != nil {
+		r.Scope.Partitions = []uint32{}
+	}
 	for i := range sc.partitions {
+		if sc.ranges == nil {
+			break // who names no range need not know that one was split
+		}
 		r.Scope.Partitions = append(r.Scope.Partitions, sc.partitions[i].Number)
 	}
 	if r.ItemsMax, err = parseHeaderInt(x.header(headerPageItems), headerPageItems); err != nil {

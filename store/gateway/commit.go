@@ -11,7 +11,7 @@ import (
 // is giving the partition up then says so at once, and the next owner tells the outcome.
 func (s *Server) commit(x *exchange, c *collection, t *store.Transact) (*store.TransactResult, error) {
 	t.RemoteKey = s.newKey()
-	resp, err := s.client.Do(x.ctx, &store.Request{Partition: c.PartitionFor(t.Key), Transact: t})
+	resp, err := c.Do(x.ctx, &store.Request{Partition: c.PartitionFor(t.Key), Transact: t})
 	if err != nil {
 		return nil, err
 	}

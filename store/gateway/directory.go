@@ -33,12 +33,13 @@ func newCollection(client *store.Client, info store.ContainerInfo) (*collection,
 
 // isOf tells whether the collection knows of a container what the gateway needs.
 func (c *collection) isOf(info *store.ContainerInfo) bool {
-	return c.info.ID == info.ID && len(c.info.Partitions) == len(info.Partitions) && c.info.Spec.Standbys == info.Spec.Standbys
+	return c.info.ID == info.ID && len(c.info.Partitions) == len(info.Partitions) && len(c.info.Former) == len(info.Former) &&
+		c.info.Spec.Standbys == info.Spec.Standbys
 }
 
 // directory finds containers. While it runs it follows the catalog, so that a request for an
 // item need not ask it. A container that it does not know is looked up in the catalog. It
-// keeps only properties of a container that never change: name, id, partitions.
+// keeps only properties of a container that never change, name and id, and those that isOf compares.
 type directory struct {
 	client *store.Client
 

@@ -102,6 +102,9 @@ func translate(err error) *failure {
 	switch {
 	case isType[*store.NoContainerError](err), isType[*store.NoDatabaseError](err):
 		return refuseAs(http.StatusNotFound, subOwnerNotFound, "%v", err)
+	case isType[*store.SplitError](err):
+		// Clients read the ranges again, and go on in the children.
+		return refuseAs(http.StatusGone, subRangeGone, "%v; read the ranges again", err)
 	case isType[*store.DamageError](err):
 		return &failure{status: http.StatusServiceUnavailable, message: err.Error(), retryAfter: time.Second}
 	case errors.Is(err, store.ErrUnknown) && isType[*store.NoQuorumError](err):

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -32,7 +33,7 @@ func (s *Server) readItems(x *exchange) error {
 	}
 	at := feedToken{}
 	if token := x.header(headerContinuation); token != "" {
-		if at, err = c.decodeToken(token, sc.hash()); err != nil {
+		if at, err = c.tokenOf(sc, token); err != nil {
 			return err
 		}
 	} else if len(sc.partitions) > 0 {
@@ -48,7 +49,7 @@ func (s *Server) readItems(x *exchange) error {
 		return s.explainAbsence(x, c, err)
 	}
 	if page.next != nil {
-		x.w.Header().Set(headerContinuation, c.encodeToken(*page.next, sc.hash()))
+		x.w.Header().Set(headerContinuation, c.encodeToken(*page.next, c.hash(sc)))
 	}
 	x.session(page.sessions...)
 	x.w.Header().Set(headerItemCount, strconv.Itoa(len(page.items)))
@@ -98,7 +99,7 @@ func (s *Server) fillPage(x *exchange, c *collection, sc *scope, at feedToken, p
 		after := []byte(nil)
 		// Partitions before that of the token were on earlier pages.
 		if !begun {
-			if p.Number != at.partition {
+			if !c.goesOnIn(at, p) {
 				continue
 			}
 			begun, after = true, at.cursor
@@ -111,10 +112,24 @@ func (s *Server) fillPage(x *exchange, c *collection, sc *scope, at feedToken, p
 			return err
 		}
 	}
-	if !begun && len(sc.partitions) > 0 {
+	if !begun && len(sc.partitions) > 0 && len(at.cursor) == 0 {
 		return refuseAs(http.StatusGone, subRangeGone, "the range of the continuation is gone; read the ranges again")
 	}
 	return nil
+}
+
+// goesOnIn tells whether what comes behind a place begins in a partition: in its own, or if that was split in the part of
+// it in which the place lies, or in the first one behind.
+func (c *collection) goesOnIn(at feedToken, p *store.PartitionInfo) bool {
+	if slices.ContainsFunc(c.info.Partitions, func(p store.PartitionInfo) bool { return p.Number == at.partition }) {
+		return p.Number == at.partition
+	}
+	if len(at.cursor) > 0 {
+		// A cursor is the number of levels, and from there on in the order of hashes.
+		return string(at.cursor[1:]) < string(p.Range.Max)
+	}
+	f := c.info.FormerOf(at.partition)
+	return f != nil && f.Range.Min <= p.Range.Min && p.Range.Max <= f.Range.Max
 }
 
 func (p *feedPage) full() bool { return len(p.items) >= p.limit || p.bytes >= pageBytesMax }

@@ -51,13 +51,22 @@ func (s *Server) readRanges(x *exchange) error {
 	return x.answerJSON(http.StatusOK, chargeResource, answer)
 }
 
+// rangeBody returns what clients are told of a partition. By the parents, all that were before it, they know which of their
+// continuations and session tokens hold in it: those of partitions whose logs are deleted they do not need any more.
 func (c *collection) rangeBody(p *store.PartitionInfo, etag string) rangeJSON {
 	rid := store.RIDText(fmt.Appendf(c.rid[:], "%08d", p.Number))
+	parents := []string{}
+	for i := range c.info.Former {
+		f := &c.info.Former[i]
+		if f.Range.Min <= p.Range.Min && p.Range.Max <= f.Range.Max {
+			parents = append(parents, strconv.FormatUint(uint64(f.Number), 10))
+		}
+	}
 	return rangeJSON{
 		RID: rid, ID: strconv.FormatUint(uint64(p.Number), 10), ETag: `"` + etag + `"`,
 		MinInclusive: p.Range.Min.Hex(), MaxExclusive: p.Range.Max.Hex(), RIDPrefix: p.Number,
 		Self:               "dbs/" + store.RIDText(c.rid[:4]) + "/colls/" + c.ridText + "/pkranges/" + rid + "/",
-		ThroughputFraction: 1 / float64(len(c.info.Partitions)), Status: "online", Parents: []string{},
+		ThroughputFraction: 1 / float64(len(c.info.Partitions)), Status: "online", Parents: parents,
 		Modified: unixSeconds(c.info.Created),
 	}
 }

@@ -45,6 +45,8 @@ type scope struct {
 	partitions []store.PartitionInfo
 	// whole says that no header named a part.
 	whole bool
+	// ranges are the range ids that a header named; nil if none did.
+	ranges []uint32
 }
 
 // all is the whole key space.
@@ -67,6 +69,7 @@ func (c *collection) scope(x *exchange) (*scope, error) {
 	if err != nil {
 		return nil, err
 	}
+	sc.ranges = ranges
 	start, end := x.header(headerStartEPK), x.header(headerEndEPK)
 	if start != "" || end != "" {
 		sub, err := parseSpan(start, end)

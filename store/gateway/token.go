@@ -58,17 +58,53 @@ func (c *collection) decodeToken(text string, scopeHash uint32) (feedToken, erro
 	return feedToken{partition: binary.BigEndian.Uint32(body[13:]), cursor: body[feedTokenHead:]}, nil
 }
 
-// hash returns a hash of the scope, so that a token is not used with other headers.
-func (sc *scope) hash() uint32 {
+// hash returns a hash of the scope, so that a token is not used with other headers: of the ranges that they name. Where they
+// name none, it is of those with which the container was made, so that a token holds when one is split.
+func (c *collection) hash(sc *scope) uint32 {
+	if sc.ranges != nil {
+		numbers := make([]uint32, len(sc.partitions))
+		for i := range sc.partitions {
+			numbers[i] = sc.partitions[i].Number
+		}
+		return sc.hashOf(numbers)
+	}
+	var numbers []uint32
+	for i, r := range feed.EvenRanges(max(c.info.Spec.Partitions, 1)) {
+		if both := intersect(r, sc.span); both.Min < both.Max {
+			numbers = append(numbers, uint32(i))
+		}
+	}
+	return sc.hashOf(numbers)
+}
+
+func (sc *scope) hashOf(numbers []uint32) uint32 {
 	h := fnv.New32a()
 	for _, part := range []string{sc.key.Encoded(), string(sc.span.Min), string(sc.span.Max)} {
 		_, _ = h.Write([]byte(part)) // a hash takes everything
 		_, _ = h.Write([]byte{0xFE}) // ends a part
 	}
-	for i := range sc.partitions {
-		_, _ = h.Write(binary.BigEndian.AppendUint32(nil, sc.partitions[i].Number))
+	for _, number := range numbers {
+		_, _ = h.Write(binary.BigEndian.AppendUint32(nil, number))
 	}
 	return h.Sum32()
+}
+
+// tokenOf reads a continuation of the scope. Who names a range may have one of the range of which it was a part.
+func (c *collection) tokenOf(sc *scope, text string) (feedToken, error) {
+	at, err := c.decodeToken(text, c.hash(sc))
+	if err == nil || sc.ranges == nil || len(sc.partitions) != 1 {
+		return at, err
+	}
+	for i := range c.info.Former {
+		f := &c.info.Former[i]
+		if !f.Range.Contains(sc.partitions[0].Range.Min) {
+			continue
+		}
+		if parents, wrong := c.decodeToken(text, sc.hashOf([]uint32{f.Number})); wrong == nil {
+			return parents, nil
+		}
+	}
+	return at, err
 }
 
 // cursorAt is the position before all items whose effective partition key is at
