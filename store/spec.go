@@ -101,6 +101,9 @@ type ContainerInfo struct {
 	Partitions []PartitionInfo  `json:"partitions"`
 	// Splits are those that are planned, or under way.
 	Splits []PlannedSplit `json:"splits,omitempty"`
+	// NextPartition is the number of the next partition that is made; 0 if none was but those of the beginning. Numbers
+	// are not used again.
+	NextPartition uint32 `json:"nextPartition,omitempty"`
 	// Former are the partitions that were split, and whose logs are still there.
 	Former []FormerPartition `json:"former,omitempty"`
 	// Policies are what a client of the Azure Cosmos DB protocol declared beyond

@@ -19,12 +19,14 @@ type SplitPartition struct {
 	At feed.EPK
 	// Dry only tells what would be done.
 	Dry bool
+	// Cancel gives up the split that is planned, or under way, in place of planning one.
+	Cancel bool
 }
 
 // SplitResult is the answer to SplitPartition.
 type SplitResult struct {
 	ID string `json:"id,omitempty"` // of the split; "" if it was asked for dry
-	// Children are those that the partition becomes, in the order of their ranges.
+	// Children are those that the partition becomes, or would have become, in the order of their ranges.
 	Children []PartitionInfo `json:"children"`
 }
 
@@ -37,9 +39,10 @@ var splitKind = kind{
 	encode: func(w *wireWriter, r *Request) {
 		w.str(string(r.Split.At))
 		w.bool(r.Split.Dry)
+		w.bool(r.Split.Cancel)
 	},
 	decode: func(d *wireReader, r *Request) {
-		r.Split = &SplitPartition{At: feed.EPK(d.str()), Dry: d.bool()}
+		r.Split = &SplitPartition{At: feed.EPK(d.str()), Dry: d.bool(), Cancel: d.bool()}
 	},
 	encodeAnswer: func(w *wireWriter, r *Response) { w.json(r.Split) },
 	decodeAnswer: func(d *wireReader, r *Response) {
@@ -109,10 +112,11 @@ func (i *ContainerInfo) newSplit(number uint32, at feed.EPK) (*PlannedSplit, err
 	if n := len(i.Partitions) + len(i.Splits); n >= PartitionsMax {
 		return nil, Refuse(StatusConflict, "container %s/%s has %d partitions, and %d is the most", i.Database, i.Name, n, PartitionsMax)
 	}
-	next := uint32(0)
+	next := i.NextPartition
 	for _, p := range i.Named() {
 		next = max(next, p.Number+1)
 	}
+	i.NextPartition = next + 2
 	return &PlannedSplit{ID: feed.NewCommitID().String(), Parent: number, Children: []PartitionInfo{
 		{Number: next, Range: feed.Range{Min: within.Min, Max: at}, Log: feed.NewLogID()},
 		{Number: next + 1, Range: feed.Range{Min: at, Max: within.Max}, Log: feed.NewLogID()},
@@ -163,8 +167,8 @@ func (c *Catalog) EndSplit(ctx context.Context, database, name string, id string
 	})
 }
 
-// AbandonSplit records that a split that was planned is not to be. Told again it changes nothing. The children's logs
-// go first, so that none is there without a name.
+// AbandonSplit records that a split that was planned is not to be, as the partition's log says: no owner splits it under
+// this id any more. Told again it changes nothing. The children's logs go first, so that none is there without a name.
 func (c *Catalog) AbandonSplit(ctx context.Context, database, name string, id string) error {
 	_, err := c.modify(ctx, database, name, func(i *ContainerInfo) error {
 		k := slices.IndexFunc(i.Splits, func(s PlannedSplit) bool { return s.ID == id })

@@ -100,6 +100,7 @@ func requests(t testing.TB) []*store.Request {
 		{Partition: p, States: &store.ReadStates{Pipeline: "totals", Generation: 7, Groups: []string{"a", "\x08c\x00"}}},
 		{Partition: p, Split: &store.SplitPartition{}},
 		{Partition: p, Split: &store.SplitPartition{At: "\x12\x00\xff", Dry: true}},
+		{Partition: p, Split: &store.SplitPartition{Cancel: true}},
 	}
 }
 
@@ -154,6 +155,7 @@ func responses(t testing.TB) []*store.Response {
 		{States: &store.StatesResult{States: [][]byte{{1, 2}, nil, {}}}},
 		{Split: &store.SplitResult{ID: "s", Children: []store.PartitionInfo{{Number: 4, Range: feed.Range{Max: "\x12"}}}}},
 		{Split: &store.SplitResult{Children: []store.PartitionInfo{}}},
+		{Split: &store.SplitResult{ID: "c", Children: []store.PartitionInfo{}}},
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 type splitFlags struct {
 	at          string
 	dry, noWait bool
+	cancel      bool
 	within      time.Duration
 }
 
@@ -41,8 +42,8 @@ all items of one partition key, is never divided. millrace describe container sh
 ranges, and millrace top where the heat is.
 
 Split waits until the children serve, and tells how far it is. The split goes on when
-the command is interrupted, or its stores start again. It takes as much room again as
-the partition holds, until the log of the partition is not needed any more.`,
+the command is interrupted, or its stores start again; --cancel gives it up. It takes as
+much room again as the partition holds, until the log of the partition is not needed.`,
 		Example: `  millrace split orders 0
   millrace split orders 3 --at 2A --dry-run
   millrace split shop/orders 0 --no-wait -o json`,
@@ -61,12 +62,15 @@ the partition holds, until the log of the partition is not needed any more.`,
 			}
 			return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error {
 				database, name := a.splitName(args[0])
-				return a.split(ctx, s, database, name, uint32(number), store.SplitPartition{At: at, Dry: flags.dry}, &flags)
+				return a.split(ctx, s, database, name, uint32(number), store.SplitPartition{At: at, Dry: flags.dry, Cancel: flags.cancel}, &flags)
 			})
 		},
 	}
 	cmd.Flags().StringVar(&flags.at, "at", "", "the first hash of the upper partition, in hexadecimal (default about the middle)")
 	cmd.Flags().BoolVar(&flags.dry, "dry-run", false, "only say what the partition would become")
+	cmd.Flags().BoolVar(&flags.cancel, "cancel", false, "give up the split of the partition that is under way")
+	cmd.MarkFlagsMutuallyExclusive("cancel", "at")
+	cmd.MarkFlagsMutuallyExclusive("cancel", "dry-run")
 	cmd.Flags().BoolVar(&flags.noWait, "no-wait", false, "do not wait until the new partitions serve")
 	cmd.Flags().DurationVar(&flags.within, "within", 0, "wait for so long at most; 0 is as long as it takes")
 	return cmd
@@ -91,7 +95,7 @@ type splitAction struct {
 	Partition uint32                `json:"partition"`
 	ID        string                `json:"id,omitempty"`
 	Children  []store.PartitionInfo `json:"children"`
-	// Action is "none" if it was asked for dry, "planned" while it goes on, "split".
+	// Action is "none" if it was asked for dry, "planned" while it goes on, "split", or "cancelled".
 	Action string `json:"action"`
 	// Last is the LSN of the last commit of the partition, First the first of its children.
 	Last  feed.LSN `json:"last,omitempty"`
@@ -119,6 +123,10 @@ func (a *app) split(ctx context.Context, s *session, database, name string, numb
 		return err
 	}
 	did.ID, did.Children = planned.ID, planned.Children
+	if r.Cancel {
+		did.Action = "cancelled"
+		return a.printText(did, "partition %d of %s is not split\n", number, did.Container)
+	}
 	becomes := fmt.Sprintf("%d with %s and %d with %s", did.Children[0].Number, did.Children[0].Range, did.Children[1].Number, did.Children[1].Range)
 	if r.Dry {
 		return a.printText(did, "partition %d of %s would become %s\n", number, did.Container, becomes)

@@ -154,6 +154,7 @@ type Partition struct {
 	shape       atomic.Pointer[feed.Shape]      // of the stream, likewise
 	trim        atomic.Pointer[store.TrimState] // nil until the log was looked at
 	splitting   atomic.Pointer[feed.Split]      // that is prepared; nil if none is. Stored by the decider
+	abandoned   atomic.Pointer[abandonedSplit]  // the last split that was given up, as splitting
 	splitSays   atomic.Pointer[string]          // how far the split is, for people; nil if none is planned
 	clock       atomic.Pointer[reading]
 	early       *store.Error // of checkClock, which one goroutine calls at a time
@@ -459,46 +460,6 @@ func (p *Partition) enqueue(c *call, queue chan *call) *store.Error {
 
 // refusing says why writes are refused now; nil if they are not.
 func (p *Partition) refusing() *store.Error { return p.trouble.Load() }
-
-// onDecider runs f in the decider; it returns false if the partition stopped before.
-func (p *Partition) onDecider(ctx context.Context, f func(*decider)) bool {
-	ran := make(chan struct{})
-	select {
-	case p.deciderTasks <- func(d *decider) { f(d); close(ran) }:
-	case <-p.decided: // a caller may have ctx from whoever outlives the partition
-		return false
-	case <-ctx.Done():
-		return false
-	}
-	select {
-	case <-ran:
-		return true
-	case <-p.decided:
-	}
-	select {
-	case <-ran: // the last that it did
-		return true
-	default: // f came upon damaged blocks of the engine
-		return false
-	}
-}
-
-// onCommitter runs f in the committer, between two commits; it returns false if ctx ended before
-// that, or if f came upon damaged blocks of the engine.
-func (p *Partition) onCommitter(ctx context.Context, f func(*committer)) bool {
-	ended := make(chan bool, 1)
-	select {
-	case p.committerTasks <- func(c *committer) {
-		ran := false
-		defer func() { ended <- ran }()
-		f(c)
-		ran = true
-	}:
-		return <-ended
-	case <-ctx.Done():
-		return false
-	}
-}
 
 // errStopped is the cause of an end that nobody needs to hear about.
 var errStopped = errors.New("partition stopped")

@@ -202,6 +202,73 @@ func (d *decider) decideSettings(next store.Settings) {
 // decided is the LSN that the last decided commit has, or will have.
 func (d *decider) decided() feed.LSN { return d.draft.decided() }
 
+// onDecider runs f in the decider; it returns false if the partition stopped before.
+func (p *Partition) onDecider(ctx context.Context, f func(*decider)) bool {
+	ran := make(chan struct{})
+	select {
+	case p.deciderTasks <- func(d *decider) { f(d); close(ran) }:
+	case <-p.decided: // a caller may have ctx from whoever outlives the partition
+		return false
+	case <-ctx.Done():
+		return false
+	}
+	select {
+	case <-ran:
+		return true
+	case <-p.decided:
+	}
+	select {
+	case <-ran: // the last that it did
+		return true
+	default: // f came upon damaged blocks of the engine
+		return false
+	}
+}
+
+// onCommitter runs f in the committer, between two commits; it returns false if ctx ended before
+// that, or if f came upon damaged blocks of the engine.
+func (p *Partition) onCommitter(ctx context.Context, f func(*committer)) bool {
+	ended := make(chan bool, 1)
+	select {
+	case p.committerTasks <- func(c *committer) {
+		ran := false
+		defer func() { ended <- ran }()
+		f(c)
+		ran = true
+	}:
+		return <-ended
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// control appends the control transaction that make returns, which runs on the decider's goroutine, and waits until it is
+// applied. nil appends nothing.
+func (p *Partition) control(ctx context.Context, make func(d *decider) *feed.Control) error {
+	return p.settle(ctx, func(d *decider) {
+		v := d.view()
+		if control := make(d); control != nil {
+			t := newTxn(v, d.draft)
+			t.control = control
+			d.draft.add(t, nil)
+		}
+	})
+}
+
+// settle runs f on the decider's goroutine, and waits until what it has decided is applied.
+func (p *Partition) settle(ctx context.Context, f func(d *decider)) error {
+	var lsn feed.LSN
+	var generation uint64
+	if !p.onDecider(ctx, func(d *decider) {
+		d.dropLost()
+		f(d)
+		lsn, generation = d.decided(), d.generation
+	}) {
+		return errStopped
+	}
+	return p.waitApplied(ctx, lsn, generation)
+}
+
 // waitApplied waits until the commit that was decided for lsn is applied. The
 // error is errNotAppended if it will not be, because an append of the decider's
 // generation did not happen, and errStopped if ctx ended or the partition stopped.

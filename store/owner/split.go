@@ -26,8 +26,9 @@ import (
 //	catalog   the children in place of the parent                            endSplit
 const (
 	// splitRoom is how many LSNs lie between the commit that prepares a split and the first of the children. All LSNs of
-	// the parent are below theirs, so the split is given up and prepared anew when half of them are used.
-	splitRoom = 1 << 20
+	// the parent are below theirs, so the split is given up when half of them are used: at 2,000 commits a second after nine
+	// hours.
+	splitRoom = 1 << 27
 	// splitLeft is how many commits of the parent children may lack when it is ended: writers wait for these.
 	splitLeft = 16
 	// splitRounds is after how many rounds that did not come so near it is ended with more left, of splitLeftMax at most.
@@ -40,81 +41,6 @@ const (
 
 // errSplit ends a term behind the split commit: whoever opens the partition completes the split.
 var errSplit = errors.New("the partition was split")
-
-// splitError says that the log of a partition ends with its split.
-type splitError struct {
-	split *feed.Split
-	last  applied
-}
-
-func (e *splitError) Error() string {
-	return fmt.Sprintf("the partition was split at LSN %d (%s)", e.last.lsn, e.split.ID)
-}
-
-// What the record of a split begins with.
-const (
-	splitPrepared = 'p'
-	splitEnded    = 'e'
-)
-
-// applySplit keeps what a control transaction says of a split.
-func applySplit(b *engine.Batch, c *feed.Control) error {
-	switch c.Kind {
-	case feed.ControlPrepareSplit:
-		return b.PutRecord(recordSplit, nil, append([]byte{splitPrepared}, c.Data...))
-	case feed.ControlSplit:
-		return b.PutRecord(recordSplit, nil, append([]byte{splitEnded}, c.Data...))
-	case feed.ControlAbandonSplit:
-		return b.DeleteRecord(recordSplit, nil)
-	}
-	return nil
-}
-
-// splitOf returns the split that a partition's log has prepared, and whether it ends with it; nil if there is none.
-func splitOf(s *engine.Snapshot) (split *feed.Split, ended bool, err error) {
-	value, ok, err := s.Record(recordSplit, nil)
-	if err != nil || !ok || len(value) == 0 {
-		return nil, false, err
-	}
-	split, err = feed.DecodeSplit(value[1:])
-	return split, value[0] == splitEnded, err
-}
-
-// splitDone returns the split with which a partition's log ends; nil if it goes on.
-func splitDone(p *engine.Partition) (*feed.Split, error) {
-	s := p.Snapshot()
-	defer s.Close()
-	split, ended, err := splitOf(s)
-	if !ended {
-		split = nil
-	}
-	return split, err
-}
-
-// findSplit notes whether a split is prepared, as of what was applied.
-func (d *decider) findSplit() {
-	split, _, err := splitOf(d.snap)
-	if err != nil {
-		d.p.engine.Fail(err)
-	}
-	d.p.splitting.Store(split)
-}
-
-// abandonLateSplit gives up a split that is prepared when half of the LSNs up to those of the children are used. It is
-// prepared anew, with more room.
-func (d *decider) abandonLateSplit() {
-	split := d.p.splitting.Load()
-	if split == nil || d.draft.lsn+splitRoom/2 < split.First {
-		return
-	}
-	data, err := json.Marshal(map[string]any{"v": 1, "id": split.ID, "why": "the children's first LSN came near"})
-	if err != nil {
-		return // never
-	}
-	d.draft.txns = append(d.draft.txns, feed.Transaction{Control: &feed.Control{Kind: feed.ControlAbandonSplit, Data: data}})
-	d.draft.bytes += transactionOverhead
-	d.p.splitting.Store(nil)
-}
 
 var splitHandler = handler{
 	read: func(ctx context.Context, p *Partition, r *store.Request) *store.Response {
@@ -130,6 +56,9 @@ func (s *Server) planSplit(ctx context.Context, p *Partition, r *store.SplitPart
 	info := s.containerOf(p.id)
 	if info == nil {
 		return &store.Response{Err: p.notOwner()}
+	}
+	if r.Cancel {
+		return s.cancelSplit(ctx, p, info)
 	}
 	if why := s.notSplittable(p); why != "" {
 		return &store.Response{Err: store.Refuse(store.StatusConflict, "partition %s cannot be split: %s", p.id, why)}
@@ -153,6 +82,51 @@ func (s *Server) planSplit(ctx context.Context, p *Partition, r *store.SplitPart
 		result.ID = planned.ID
 	}
 	return &store.Response{Split: result}
+}
+
+// cancelSplit gives up the split that is planned of a partition, or under way. The log says so first: then no owner, however
+// late, goes on with it.
+func (s *Server) cancelSplit(ctx context.Context, p *Partition, info *store.ContainerInfo) *store.Response {
+	plan := info.PlannedOf(p.id.Number)
+	if plan == nil {
+		return &store.Response{Err: store.Refuse(store.StatusConflict, "no split of partition %s is planned", p.id)}
+	}
+	var wrong error
+	err := p.settle(ctx, func(d *decider) {
+		if d.draft.ends != nil {
+			wrong = errStopped // too late
+			return
+		}
+		wrong = d.abandon(plan.ID, "it was cancelled")
+	})
+	if err == nil {
+		err = wrong
+	}
+	if err == nil {
+		err = s.dropPlan(ctx, p, info, plan)
+	}
+	if err != nil {
+		return &store.Response{Err: &store.Error{Status: store.StatusUnavailable, RetryAfter: splitRetry, Message: fmt.Sprintf("split %s: %v", plan.ID, err)}}
+	}
+	return &store.Response{Split: &store.SplitResult{ID: plan.ID, Children: plan.Children}}
+}
+
+// dropPlan has the catalog forget a split that was given up, and drops what was made for it.
+func (s *Server) dropPlan(ctx context.Context, p *Partition, info *store.ContainerInfo, plan *store.PlannedSplit) error {
+	for _, child := range plan.Children {
+		if err := s.awaitHeir(ctx, feed.Partition{Container: info.ID, Number: child.Number}); err != nil {
+			return err
+		}
+		if err := s.dropSnapshots(ctx, feed.Partition{Container: info.ID, Number: child.Number}); err != nil {
+			return err
+		}
+	}
+	if err := s.catalog.AbandonSplit(ctx, info.Database, info.Name, plan.ID); err != nil {
+		return err
+	}
+	p.log.Info("the split was given up", "split", plan.ID)
+	p.splitSays.Store(nil)
+	return nil
 }
 
 // notSplittable says why a partition cannot be split now; "" if it can.
@@ -233,8 +207,7 @@ func (s *Server) splitLoop(ctx context.Context) {
 			if info == nil || info.PlannedOf(p.id.Number) == nil {
 				continue
 			}
-			p.tellSplit("its split begins")
-			err := s.split(ctx, p, info, info.PlannedOf(p.id.Number))
+			err := s.goOnWithSplit(ctx, p, info, info.PlannedOf(p.id.Number))
 			if err == nil || ctx.Err() != nil || errors.Is(err, errStopped) {
 				continue
 			}
@@ -249,6 +222,15 @@ func (s *Server) splitLoop(ctx context.Context) {
 			looked = time.Now()
 		}
 	}
+}
+
+// goOnWithSplit brings a split that is planned to its end, whichever.
+func (s *Server) goOnWithSplit(ctx context.Context, p *Partition, info *store.ContainerInfo, plan *store.PlannedSplit) error {
+	if given := p.abandoned.Load(); given != nil && given.ID == plan.ID {
+		return s.dropPlan(ctx, p, info, plan)
+	}
+	p.tellSplit("its split begins")
+	return s.split(ctx, p, info, plan)
 }
 
 // split brings a split that is planned as far as to the split commit. The term of the partition ends with that.
@@ -304,6 +286,10 @@ func (p *Partition) prepareSplit(ctx context.Context, plan *store.PlannedSplit) 
 	}
 	var wrong error
 	err := p.control(ctx, func(d *decider) *feed.Control {
+		if given := p.abandoned.Load(); given != nil && given.ID == plan.ID {
+			wrong = errStopped
+			return nil
+		}
 		if is := p.splitting.Load(); is != nil {
 			wrong = fmt.Errorf("its log has prepared split %s, and the catalog plans %s", is.ID, plan.ID)
 			return nil
@@ -321,26 +307,6 @@ func (p *Partition) prepareSplit(ctx context.Context, plan *store.PlannedSplit) 
 	p.log.Info("the partition is to be split", "split", split.ID, "at", split.Children[1].Range.Min.Hex(), "into", split.Children[0].Number,
 		"and", split.Children[1].Number, "first LSN", uint64(split.First))
 	return split, nil
-}
-
-// control appends the control transaction that make returns, which runs on the decider's goroutine, and waits until it is
-// applied. nil appends nothing.
-func (p *Partition) control(ctx context.Context, make func(d *decider) *feed.Control) error {
-	var lsn feed.LSN
-	var generation uint64
-	if !p.onDecider(ctx, func(d *decider) {
-		d.dropLost()
-		v := d.view()
-		if control := make(d); control != nil {
-			t := newTxn(v, d.draft)
-			t.control = control
-			d.draft.add(t, nil)
-		}
-		lsn, generation = d.decided(), d.generation
-	}) {
-		return errStopped
-	}
-	return p.waitApplied(ctx, lsn, generation)
 }
 
 // endWith brings the heirs near to the end of the log, ends it with the split commit, and brings them to that.

@@ -255,3 +255,66 @@ func TestSplit_Refusals(t *testing.T) {
 	}
 	awaitSplit(t, p.client, 0)
 }
+
+// A split that was given up is not gone on with, leaves nothing, and another one can be asked for. Numbers are not used again.
+func TestSplit_Cancelled(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.cfg.Snapshots = owner.SnapshotConfig{Store: owner.SnapshotsStream}
+	p := c.process("a", t.TempDir())
+	ct := splitContainer(t, c, p.client)
+	for n := range 50 {
+		if _, err := ct.Create(t.Context(), splitItem(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	part := ct.Partitions()[0]
+	if _, err := ct.Split(t.Context(), part, store.SplitPartition{Cancel: true}); !errors.Is(err, store.ErrConflict) {
+		t.Errorf("none was planned: %v", err)
+	}
+	var last *store.SplitResult
+	for range 5 { // at whatever moment of it
+		planned, err := ct.Split(t.Context(), part, store.SplitPartition{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		last = planned
+		cancelled, err := ct.Split(t.Context(), part, store.SplitPartition{Cancel: true})
+		if err != nil {
+			break // it was too late
+		}
+		if cancelled.ID != planned.ID {
+			t.Fatalf("split %s was cancelled, planned was %s", cancelled.ID, planned.ID)
+		}
+		info := reopen(t, p.client).Info()
+		if len(info.Splits)+len(info.Former) > 0 || len(info.Partitions) != 1 {
+			t.Fatalf("the catalog has %+v", info)
+		}
+		for _, child := range planned.Children {
+			if _, err := feed.OpenLog(t.Context(), c.js, feed.Partition{Container: info.ID, Number: child.Number}, feed.LogConfig{}); !errors.Is(err, feed.ErrNoLog) {
+				t.Errorf("the log of child %d: %v", child.Number, err)
+			}
+		}
+	}
+	if info := reopen(t, p.client).Info(); len(info.Partitions) == 1 && len(info.Splits) == 0 {
+		planned, err := ct.Split(t.Context(), part, store.SplitPartition{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if planned.Children[0].Number <= last.Children[1].Number {
+			t.Errorf("numbers of %+v were used for %+v", last.Children, planned.Children)
+		}
+	}
+	ct = awaitSplit(t, p.client, 0)
+	total := 0
+	for _, part := range ct.Partitions() {
+		n, err := ct.Count(t.Context(), part, store.Scope{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		total += n
+	}
+	if total != 50 {
+		t.Errorf("the children hold %d items", total)
+	}
+}
