@@ -22,7 +22,9 @@ type instance struct {
 	record   registry.Record
 	source   *store.Container
 	users    int           // guarded by Supervisor.mu
-	replaced chan struct{} // closed when the declaration has changed
+	replaced chan struct{} // closed when the declaration has changed, or a partition was split
+	// partitions are those of the containers that it is about.
+	partitions []feed.Partition
 
 	wholeness wholeness
 }
@@ -75,7 +77,7 @@ func (s *Supervisor) acquire(resource processors.Resource) (*instance, error) {
 		if err != nil {
 			return nil, err
 		}
-		m = &instance{Compiled: c, key: key, record: *rec, source: source, replaced: make(chan struct{})}
+		m = &instance{Compiled: c, key: key, record: *rec, source: source, replaced: make(chan struct{}), partitions: partitionsOf(&b)}
 		s.instances[key] = m
 	}
 	m.users++

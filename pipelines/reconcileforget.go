@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/store"
 )
 
 // forgetMax bounds how long one round forgets dead letters: the other duties wait for it, and the
@@ -88,10 +89,17 @@ func wants(w *registry.World, l *leases.Lease) bool {
 	})
 	for i := range w.Containers {
 		if w.Containers[i].ID == r.Partition.Container {
-			return runs
+			return runs && has(&w.Containers[i], r.Partition.Number)
 		}
 	}
 	return false
+}
+
+// has tells whether a container has a partition, or the log of one that was split. While it has, the lease of that one
+// says that it has ended: without it a worker would have to ask its children's.
+func has(c *store.ContainerInfo, number uint32) bool {
+	return slices.ContainsFunc(c.Partitions, func(p store.PartitionInfo) bool { return p.Number == number }) ||
+		slices.ContainsFunc(c.Former, func(f store.FormerPartition) bool { return f.Number == number })
 }
 
 // firstSeen remembers since when something was seen in each round.

@@ -25,7 +25,7 @@ func (s *reconciler) beginAnew(ctx context.Context, w *registry.World, held []le
 		if rec.Paused || gone != "" {
 			continue
 		}
-		for _, reader := range rec.Readers(&b) {
+		for _, reader := range rec.Readers(&b, at) {
 			if !failed[reader.String()] {
 				continue
 			}

@@ -64,6 +64,11 @@ type Supervisor struct {
 	containers []store.ContainerInfo
 	seen       bool // the catalog was
 	instances  map[instanceKey]*instance
+
+	// publishing is held from the reading of the lists until the manager knows what follows from them, so that an older
+	// list does not come behind a newer one.
+	publishing sync.Mutex
+	lineage    chan struct{} // told when it is to be looked how far readers are of what was split; holds one
 }
 
 // errReplaced ends a term whose processor is to be made anew.
@@ -77,6 +82,7 @@ func NewSupervisor(registry *registry.Registry, client *store.Client, manager *l
 	}
 	s := &Supervisor{
 		registry: registry, client: client, manager: manager, host: host, cfg: cfg, instances: map[instanceKey]*instance{},
+		lineage: make(chan struct{}, 1),
 	}
 	s.reconciler = newReconciler(s)
 	s.verifier = verify.NewContinuous(registry, client, s.world, cfg.Bucket, cfg.Verify, s.reconciler.cfg.Interval, cfg.Logger)
@@ -97,6 +103,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	watches.Go(func() {
 		s.watch(watching, func() error { return s.client.Catalog().Watch(watching, s.setContainers) })
 	})
+	watches.Go(func() { s.followSplits(watching) })
 	announcing, hush := context.WithCancel(ctx)
 	defer hush()
 	watches.Go(func() { s.announce(announcing) })
@@ -167,14 +174,7 @@ func (s *Supervisor) setRecords(records []registry.Record) {
 	for _, rec := range records {
 		s.records[rec.ID] = rec
 	}
-	for key, m := range s.instances {
-		// The fingerprint is part of the key: a change that keeps the generation, such
-		// as another commit interval, replaces the instance too.
-		if s.keyOf(key.id, key.generation) != key {
-			delete(s.instances, key)
-			close(m.replaced)
-		}
-	}
+	s.replaceLocked()
 	s.mu.Unlock()
 	s.publish()
 }
@@ -182,6 +182,7 @@ func (s *Supervisor) setRecords(records []registry.Record) {
 func (s *Supervisor) setContainers(containers []store.ContainerInfo) {
 	s.mu.Lock()
 	s.containers, s.seen = containers, true
+	s.replaceLocked()
 	s.mu.Unlock()
 	s.publish()
 }
@@ -196,13 +197,37 @@ func (s *Supervisor) world() (registry.World, bool) {
 	return w, s.records != nil && s.seen
 }
 
-// publish tells the manager what there is to hold, once both lists were seen.
-func (s *Supervisor) publish() {
-	if w, ready := s.world(); ready {
-		names := append(registry.ResourceNames(w.Pipelines, w.Containers), registry.ReconcilerResource, verify.ContinuousResource)
-		s.manager.SetResources(names, map[string]float64{registry.ReconcilerResource: reconcilerWeight, verify.ContinuousResource: reconcilerWeight})
-		s.reconciler.tellChanged()
+// replaceLocked replaces the instances that are not any more as they would be made now. s.mu is held.
+func (s *Supervisor) replaceLocked() {
+	for key, m := range s.instances {
+		// The fingerprint is part of the key: a change that keeps the generation, such
+		// as another commit interval, replaces the instance too.
+		if s.keyOf(key.id, key.generation) != key || s.isSplit(m) {
+			delete(s.instances, key)
+			close(m.replaced)
+		}
 	}
+}
+
+// publish tells the manager what there is to hold, once both lists were seen. Where partitions were split that depends on
+// how far their readers have come.
+func (s *Supervisor) publish() {
+	s.publishing.Lock()
+	defer s.publishing.Unlock()
+	w, ready := s.world()
+	switch {
+	case !ready:
+	case registry.HasSplits(w.Pipelines, w.Containers):
+		s.lookAtSplits()
+	default:
+		s.setResources(&w, nil)
+	}
+}
+
+func (s *Supervisor) setResources(w *registry.World, at registry.Checkpoints) {
+	names := append(registry.ResourceNames(w.Pipelines, w.Containers, at), registry.ReconcilerResource, verify.ContinuousResource)
+	s.manager.SetResources(names, map[string]float64{registry.ReconcilerResource: reconcilerWeight, verify.ContinuousResource: reconcilerWeight})
+	s.reconciler.tellChanged()
 }
 
 // fenced returns what the lease is to know of a term that was fenced. Another holds it now, which
@@ -229,6 +254,10 @@ func (s *Supervisor) work(ctx context.Context, held *leases.Held) error {
 	}
 	for first := true; ; first = false {
 		replaced, err := s.term(ctx, held, resource, first)
+		if errors.Is(err, processors.ErrEnded) {
+			s.lookAtSplits()
+			return awaitEnd(ctx)
+		}
 		if !replaced || ctx.Err() != nil {
 			return err
 		}
@@ -271,6 +300,9 @@ func (s *Supervisor) term(ctx context.Context, held *leases.Held, resource proce
 		return false, err
 	}
 	defer s.release(ctx, m)
+	if err := s.checkBegun(held, resource, m); err != nil {
+		return false, err
+	}
 	// Per term, not per instance: what lies at the path can have changed since the
 	// instance was made.
 	if err := s.cfg.Sinks.Admit(ctx, &m.record); err != nil {
@@ -295,7 +327,7 @@ func (s *Supervisor) term(ctx context.Context, held *leases.Held, resource proce
 		}
 	})
 	task := m.task(resource)
-	task.FirstOfLease = first
+	task.FirstOfLease, task.BeginChild = first, s.beginChild
 	err = s.host.Run(ctx, held, task)
 	divided, _ := errors.AsType[*DividedError](context.Cause(ctx))
 	cancel(nil)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -50,6 +51,9 @@ type Backfill struct {
 
 // BackfillJob is the name under which a backfill is shown among the open jobs.
 const BackfillJob = "what was there"
+
+// errSplitSince says that the partition whose items are to be gone through was split.
+var errSplitSince = errors.New("processors: the partition was split")
 
 // backfillRestMax bounds the rest after a page.
 const backfillRestMax = time.Second
@@ -150,6 +154,13 @@ func (f *Backfiller) Run(ctx context.Context) error {
 			}
 			continue
 		}
+		// The items are in the children, whose processors go through them from the first on.
+		if _, split := errors.AsType[*store.SplitError](err); split || errors.Is(err, errSplitSince) {
+			f.mu.Lock()
+			f.trouble = nil
+			f.mu.Unlock()
+			return nil
+		}
 		switch FailureOf(ctx, err) {
 		case Canceled:
 			return nil
@@ -170,6 +181,11 @@ func (f *Backfiller) Run(ctx context.Context) error {
 func (f *Backfiller) processPage(ctx context.Context, next *Backfill) error {
 	if f.request.Broken != nil {
 		return f.request.Broken
+	}
+	// Before it is asked in which partition the key is: it may be in a child. To read all items of a partition that was
+	// split tells the same.
+	if !f.request.Key.IsZero() && !slices.Contains(f.items.Partitions(), f.term.Partition) {
+		return errSplitSince
 	}
 	// Most partitions have nothing of one logical partition. They are done at once, which
 	// has to be in a checkpoint all the same: the request is done when all say so.

@@ -55,6 +55,11 @@ type Checkpoint struct {
 	// Parked are changes that could not be processed and lie in the dead letters. One is
 	// forgotten when it was tried again with success, or superseded; see Superseder.
 	Parked []Job
+	// Parent is what the partition was split from, if the processor goes on where that of the parent ended.
+	Parent *Parent
+	// Split says that the partition was split, that all of its log is read, and that its children's processors
+	// can begin; nil before.
+	Split *Split
 	// Rate is how many copies, or rows, were changed per second before the checkpoint
 	// was written at Saved, in Unix milliseconds. For people.
 	Rate  float64
@@ -110,22 +115,24 @@ func (c *Checkpoint) FinishedBelow() feed.Position {
 }
 
 type checkpointJSON struct {
-	Version   int    `json:"version"`
-	Position  string `json:"position"`
-	Taken     string `json:"taken,omitempty"`
-	Recorded  string `json:"recorded,omitempty"`
-	Time      int64  `json:"time,omitempty"`
-	Log       string `json:"log,omitempty"`
-	Sum       string `json:"sum,omitempty"`
-	Attempts  int    `json:"attempts,omitempty"`
-	LastError string `json:"lastError,omitempty"`
-	Since     int64  `json:"since,omitempty"`
-	Transient int    `json:"transient,omitempty"`
-	Halted    bool   `json:"halted,omitempty"`
-	Rewinds   uint32 `json:"rewinds,omitempty"`
-	Parked    []Job  `json:"parked,omitempty"`
-	Rate      int64  `json:"rate,omitempty"`
-	Saved     int64  `json:"saved,omitempty"`
+	Version   int     `json:"version"`
+	Position  string  `json:"position"`
+	Taken     string  `json:"taken,omitempty"`
+	Recorded  string  `json:"recorded,omitempty"`
+	Time      int64   `json:"time,omitempty"`
+	Log       string  `json:"log,omitempty"`
+	Sum       string  `json:"sum,omitempty"`
+	Attempts  int     `json:"attempts,omitempty"`
+	LastError string  `json:"lastError,omitempty"`
+	Since     int64   `json:"since,omitempty"`
+	Transient int     `json:"transient,omitempty"`
+	Halted    bool    `json:"halted,omitempty"`
+	Rewinds   uint32  `json:"rewinds,omitempty"`
+	Parked    []Job   `json:"parked,omitempty"`
+	Parent    *Parent `json:"parent,omitempty"`
+	Split     *Split  `json:"split,omitempty"`
+	Rate      int64   `json:"rate,omitempty"`
+	Saved     int64   `json:"saved,omitempty"`
 	State
 }
 
@@ -150,7 +157,7 @@ func (c *Checkpoint) encodeToFit() []byte {
 func (c *Checkpoint) Encode() []byte {
 	w := checkpointJSON{
 		Version: checkpointVersion, Position: c.Position.String(), Time: c.Time, Attempts: c.Attempts, LastError: c.LastError, Since: c.Since,
-		Transient: c.Transient, Halted: c.Halted, Rewinds: c.Rewinds, Parked: c.Parked, Rate: int64(math.Ceil(c.Rate)), Saved: c.Saved, State: c.State,
+		Transient: c.Transient, Halted: c.Halted, Rewinds: c.Rewinds, Parked: c.Parked, Parent: c.Parent, Split: c.Split, Rate: int64(math.Ceil(c.Rate)), Saved: c.Saved, State: c.State,
 	}
 	if !c.Log.IsZero() {
 		w.Log, w.Sum = c.Log.String(), c.Sum.String()
@@ -191,7 +198,7 @@ func DecodeCheckpoint(data []byte) (*Checkpoint, error) {
 	}
 	cp := &Checkpoint{
 		Time: w.Time, Attempts: w.Attempts, LastError: w.LastError, Since: w.Since,
-		Transient: w.Transient, Halted: w.Halted, Rewinds: w.Rewinds, Parked: w.Parked, Rate: float64(w.Rate), Saved: w.Saved, State: w.State,
+		Transient: w.Transient, Halted: w.Halted, Rewinds: w.Rewinds, Parked: w.Parked, Parent: w.Parent, Split: w.Split, Rate: float64(w.Rate), Saved: w.Saved, State: w.State,
 	}
 	var err error
 	for _, p := range []struct {

@@ -60,6 +60,23 @@
 // lag: an item that moved between them may be in both snapshots, or in none, and the logs
 // behind them bring its delete and its create.
 //
+// # Splits
+//
+// A partition that is split has a last commit, and two children go on with its keys. Its processor is the only one that
+// lets those of the children begin, and does so when nothing is open that came before them: so the changes of a key are
+// processed in order, and each is processed by somebody.
+//
+//	parent's log   ... 41 42 split │        children's logs   1000 1001 ...
+//	1  all is read, what the sink holds is durable, no fan-out is open, and the checkpoint says so
+//	2  each child gets the record of a lease, with a checkpoint that stands before its first commit
+//	3  the parent's checkpoint says that they have
+//	4  when nothing waits for a retry, the parent's lease ends
+//
+// Whoever takes the lease after a crash finds what is done in the checkpoint and does the rest; to do a step again changes
+// nothing. A holder that was succeeded and does not know it may still do step 2: its checkpoint was durable under its
+// epoch, so that what it says is true, and records that are there stay as they are. Children are new producers: targets
+// know no positions of theirs, and have the parent's.
+//
 // # What it promises
 //
 // Changes are processed in order, each at least once. Whoever takes the lease

@@ -3,6 +3,7 @@ package processors
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -113,6 +114,9 @@ type Task struct {
 	// earlier had a lesser epoch, and is refused where this one's has been seen. A request that
 	// another term of the same lease has left under way would be taken. False where it is not known.
 	FirstOfLease bool
+	// BeginChild gives the lease of a child its first checkpoint, unless it has one; see leases.Manager.Begin.
+	// It is called when the partition was split and all of its log is done. Nil where none is split.
+	BeginChild func(ctx context.Context, child Resource, checkpoint []byte) error
 	// Halt is to stop with *HaltedError at the first change that cannot be processed,
 	// instead of giving it up and going on.
 	Halt bool
@@ -146,11 +150,15 @@ func NewHost(hub *feed.Hub, deadLetters *DeadLetters, cfg Config) (*Host, error)
 // allows, and returns nil. Otherwise the error tells why the processor stopped:
 // ErrFenced if another holder has written, feed's errors for a damaged log. With ErrFenced
 // it is a *leases.EpochBehindError too, where the epoch that has refused the term's is known:
-// whoever runs the Host hands it to the lease, which believes it only if it is still held.
+// whoever runs the Host hands it to the lease, which believes it only if it is still held. It is ErrEnded when the
+// partition was split and nothing is left to do for it.
 func (h *Host) Run(ctx context.Context, lease Lease, t Task) error {
 	cp, err := DecodeCheckpoint(lease.Checkpoint())
 	if err != nil {
 		return fmt.Errorf("%s: %w", t.Resource, err)
+	}
+	if cp.Ended() {
+		return fmt.Errorf("%s: %w", t.Resource, ErrEnded)
 	}
 	if len(lease.Checkpoint()) == 0 { // the first term of its generation
 		cp.Position = t.Start
@@ -210,13 +218,17 @@ func (h *Host) openCommits(ctx context.Context, r *run, t *Task, cp *Checkpoint)
 	case walks:
 		return h.openWalk(ctx, r, t, cp, next)
 	}
-	log, err := h.openReader(ctx, t.Partition, cp)
-	return log, log, err
+	log, end, err := h.openReader(ctx, t.Partition, cp)
+	if err != nil || end == nil {
+		return log, log, err
+	}
+	return endReader{end}, log, nil
 }
 
 // openReader opens the feed behind a checkpoint, after a look at whether it is the log
-// that the checkpoint is about.
-func (h *Host) openReader(ctx context.Context, p feed.Partition, cp *Checkpoint) (*feed.Reader, error) {
+// that the checkpoint is about. If the checkpoint stands at the end of a partition that was split, end says so: the
+// reader would wait.
+func (h *Host) openReader(ctx context.Context, p feed.Partition, cp *Checkpoint) (reader *feed.Reader, end *feed.SplitError, err error) {
 	// A log that was restored older, or replaced, may have other commits at the same
 	// positions. Reading on would leave out what they say, so the commit of the checkpoint
 	// has to be there with the same checksum.
@@ -224,34 +236,49 @@ func (h *Host) openReader(ctx context.Context, p feed.Partition, cp *Checkpoint)
 	if !cp.Log.IsZero() || after == feed.WalkEnd(after.LSN) {
 		after.Index = 0 // a checkpoint ends with a commit, or with a walk
 	}
-	reader, err := h.hub.Reader(ctx, p, after)
-	if err != nil || cp.Log.IsZero() {
-		return reader, err
+	if reader, err = h.hub.Reader(ctx, p, after); err != nil || after.LSN == 0 && cp.Log.IsZero() {
+		return reader, nil, err
 	}
-	mismatch := &feed.MismatchError{Partition: p, Stream: reader.Log().Stream(), LSN: cp.Position.LSN}
-	_, last, err := reader.Log().Bounds(ctx)
-	switch {
-	case err != nil:
-	case reader.Log().ID() != cp.Log:
-		mismatch.What = fmt.Sprintf("it is log %s, the checkpoint is of log %s", reader.Log().ID(), cp.Log)
-		err = mismatch
-	case last < cp.Position.LSN:
-		mismatch.What = fmt.Sprintf("it ends at %s, the checkpoint is at %s: it was restored older, or has lost its end", last, cp.Position.LSN)
-		err = mismatch
-	default:
-		// The next commit would tell as well, but it may be long in coming.
-		c, missing := reader.Log().Read(ctx, cp.Position.LSN)
-		if missing == nil && c.Sum != cp.Sum {
-			mismatch.What = fmt.Sprintf("its commit has checksum %s, the checkpoint's had %s: it was restored older and went on", c.Sum, cp.Sum)
-			err = mismatch
-		}
-	}
-	if err != nil {
+	if end, err = lookBack(ctx, p, reader.Log(), cp, after); err != nil {
 		reader.Close()
-		return nil, err
+		return nil, nil, err
 	}
 	reader.Expect(cp.Sum)
-	return reader, nil
+	return reader, end, nil
+}
+
+// lookBack compares a log with the checkpoint behind which it is to be read on, and tells if the log ends there.
+func lookBack(ctx context.Context, p feed.Partition, log *feed.Log, cp *Checkpoint, after feed.Position) (end *feed.SplitError, err error) {
+	known := !cp.Log.IsZero()
+	mismatch := &feed.MismatchError{Partition: p, Stream: log.Stream(), LSN: cp.Position.LSN}
+	_, last, err := log.Bounds(ctx)
+	switch {
+	case err != nil:
+		return nil, err
+	case known && log.ID() != cp.Log:
+		mismatch.What = fmt.Sprintf("it is log %s, the checkpoint is of log %s", log.ID(), cp.Log)
+		return nil, mismatch
+	case known && last < cp.Position.LSN:
+		mismatch.What = fmt.Sprintf("it ends at %s, the checkpoint is at %s: it was restored older, or has lost its end", last, cp.Position.LSN)
+		return nil, mismatch
+	case !known && last != after.LSN:
+		return nil, nil
+	}
+	// The next commit would tell as well, but it may be long in coming.
+	c, missing := log.Read(ctx, cp.Position.LSN)
+	if missing == nil && known && cp.Sum != 0 && c.Sum != cp.Sum {
+		mismatch.What = fmt.Sprintf("its commit has checksum %s, the checkpoint's had %s: it was restored older and went on", c.Sum, cp.Sum)
+		return nil, mismatch
+	}
+	switch {
+	case last != after.LSN || after.Index > 0: // something is read, and the reader tells
+		return nil, nil
+	case errors.Is(missing, feed.ErrNotFound): // trimmed, or before the first commit of a child
+		return nil, nil
+	case missing != nil:
+		return nil, missing
+	}
+	return endOf(p, c)
 }
 
 func (h *Host) register(r *run) {

@@ -2,6 +2,7 @@ package processors
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 
@@ -23,6 +24,7 @@ type readAhead struct {
 	commits []*feed.Commit
 	sizes   []int
 	bytes   int
+	end     *feed.SplitError // behind the commits, if the log ends there; nil while it goes on
 }
 
 func newReadAhead(bytesMax, commitsMax int) *readAhead {
@@ -37,13 +39,20 @@ type commitReader interface {
 	Next(ctx context.Context) (*feed.Commit, error)
 }
 
-// run reads until ctx ends.
+// run reads until ctx ends, or up to the end of a log whose partition was split.
 func (a *readAhead) run(ctx context.Context, r commitReader) error {
 	for {
 		c, err := r.Next(ctx)
 		if err != nil {
 			if ctx.Err() != nil {
 				return nil //nolint:nilerr // it was asked to end
+			}
+			if end, split := errors.AsType[*feed.SplitError](err); split {
+				a.mu.Lock()
+				a.end = end
+				a.mu.Unlock()
+				signal(a.ready)
+				return nil
 			}
 			return err
 		}
@@ -104,6 +113,16 @@ func (a *readAhead) takeCommits(changesMax, bytesMax int) []*feed.Commit {
 	}
 	signal(a.space)
 	return taken
+}
+
+// atEnd returns where the log has ended, if all before it was taken; else nil.
+func (a *readAhead) atEnd() *feed.SplitError {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.commits) > 0 {
+		return nil
+	}
+	return a.end
 }
 
 // oldestTime returns the time of the oldest commit that waits, 0 if none does.

@@ -41,8 +41,9 @@ type run struct {
 	term    *Term
 	input   *readAhead // has a lock of its own
 	log     *feed.Log
-	retries chan *DeadLetter // from pollRetries to the loop
-	saves   chan error       // from the writing of a checkpoint to the loop; holds one
+	retries chan *DeadLetter                                                   // from pollRetries to the loop
+	begin   func(ctx context.Context, child Resource, checkpoint []byte) error // Task.BeginChild
+	saves   chan error                                                         // from the writing of a checkpoint to the loop; holds one
 
 	// Written by one, read by others.
 	heartbeatAt atomic.Int64 // unix milliseconds
@@ -69,6 +70,7 @@ type run struct {
 	savedAt   time.Time   // when the last one was begun
 	savedDone int64       // copies and rows that it counted
 	tooLarge  error       // no checkpoint can be written any more, and why
+	asked     bool        // the processor was told that nothing more comes
 	older     sample      // from which the rate is told
 	newer     sample      // from which it will be
 	traces    traceSet    // of what the next checkpoint covers
@@ -88,7 +90,7 @@ func newRun(h *Host, lease Lease, t Task, cp *Checkpoint) *run {
 		savedDone: cp.Counts.Copies + cp.Counts.Rows,
 		input:     newReadAhead(h.cfg.ReadAheadBytes, h.cfg.ReadAheadCommits), saves: make(chan error, 1), retries: make(chan *DeadLetter),
 	}
-	r.walk = t.Walk
+	r.walk, r.begin = t.Walk, t.BeginChild
 	r.pace.share, r.pace.backfillTo = float64(h.cfg.BackfillPercent)/100, t.BackfillTo
 	r.cp.State, r.cp.Taken = State{}, feed.Position{}
 	r.marks = []mark{{cp.Position, cp.Time, cp.Log, cp.Sum}}
@@ -147,6 +149,9 @@ func (r *run) loop(ctx context.Context) error {
 			r.checkpointSaved(result)
 		case <-ticker.C:
 			r.heartbeat()
+		}
+		if err == nil && ctx.Err() == nil {
+			err = r.endIfSplit(ctx)
 		}
 		if err = cmp.Or(err, r.tooLarge); err != nil {
 			if FailureOf(ctx, err) == Canceled {

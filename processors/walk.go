@@ -60,8 +60,9 @@ func (e *WalkError) Unwrap() error { return e.Cause }
 type walkReader struct {
 	walk     *Walk
 	resource Resource
-	log      *feed.Reader // from the commit behind the walk on
-	batch    int          // bounds the changes of a commit
+	log      *feed.Reader     // from the commit behind the walk on
+	end      *feed.SplitError // what follows the walk, if the log has nothing behind it
+	batch    int              // bounds the changes of a commit
 	failed   func(*Trouble)
 	warn     func(trouble *Trouble, err error) *Trouble
 
@@ -74,6 +75,9 @@ type walkReader struct {
 // fails is tried again without end: nothing behind the missing items may be read before them.
 func (w *walkReader) Next(ctx context.Context) (*feed.Commit, error) {
 	if w.ended && len(w.cut) == 0 {
+		if w.end != nil {
+			return nil, w.end
+		}
 		return w.log.Next(ctx)
 	}
 	var trouble *Trouble
@@ -107,7 +111,7 @@ func (w *walkReader) readPage(ctx context.Context) error {
 	page, err := w.walk.Container.ReadPinned(ctx, w.resource.Partition, store.ReadPinned{
 		Holder: w.resource.PinHolder(), ID: w.walk.Snapshot, From: w.next,
 	})
-	if refusal, ok := errors.AsType[*store.Error](err); ok && (refusal.Status == store.StatusNotFound || refusal.Status == store.StatusDamaged) {
+	if WalkGone(err) {
 		return &WalkError{w.resource, *w.walk, err}
 	}
 	if err != nil {
@@ -129,6 +133,16 @@ func (w *walkReader) readPage(ctx context.Context) error {
 	w.next += uint64(len(page.Items))
 	w.ended = len(page.Items) == 0
 	return nil
+}
+
+// WalkGone says whether err is that of reading a pinned snapshot that cannot be read any more. That of a partition that
+// was split is such a one: its children have snapshots of their own.
+func WalkGone(err error) bool {
+	if _, split := errors.AsType[*store.SplitError](err); split {
+		return true
+	}
+	refusal, ok := errors.AsType[*store.Error](err)
+	return ok && (refusal.Status == store.StatusNotFound || refusal.Status == store.StatusDamaged)
 }
 
 // cutPage cuts a page, whose first item has the ordinal first, into commits of at most
@@ -184,11 +198,11 @@ func walkFrom(t *Task, cp *Checkpoint) (next uint64, ok bool, err error) {
 func (h *Host) openWalk(ctx context.Context, r *run, t *Task, cp *Checkpoint, next uint64) (commitReader, *feed.Reader, error) {
 	behind := *cp
 	behind.Position = feed.Position{LSN: t.Walk.LSN}
-	log, err := h.openReader(ctx, t.Partition, &behind)
+	log, end, err := h.openReader(ctx, t.Partition, &behind)
 	if err != nil {
 		return nil, nil, err
 	}
-	w := &walkReader{walk: t.Walk, resource: t.Resource, log: log, next: next, batch: min(walkChangesMax, h.cfg.BatchItemsMax)}
+	w := &walkReader{walk: t.Walk, resource: t.Resource, log: log, end: end, next: next, batch: min(walkChangesMax, h.cfg.BatchItemsMax)}
 	w.failed = func(trouble *Trouble) {
 		r.reading.Store(trouble)
 		r.term.Changed("")

@@ -105,9 +105,15 @@ func (at Checkpoints) Of(rec *Record, role processors.Role, partition feed.Parti
 	return cp
 }
 
-// Passed tells whether the readers of a generation's source have come to goals.
+// Passed tells whether the readers of a generation's source have come to goals. Of a partition that was split since, that
+// may be among its children's.
 func (r *Record) Passed(b *Bound, at Checkpoints, goals []Start) bool {
-	for _, reader := range r.readersOf(processors.RoleSource, b.Source) {
+	l := r.lineage(processors.RoleSource, b.Source, at)
+	for _, n := range l.numbers() {
+		if l.hasEnded(n) {
+			continue
+		}
+		reader := l.resource(n)
 		goal := PositionOf(goals, reader.Partition.Number).LSN
 		position := PositionOf(r.From, reader.Partition.Number)
 		if cp := at[reader.String()]; cp != nil {

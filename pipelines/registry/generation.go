@@ -200,29 +200,30 @@ func (r *Record) Bound(containers []store.ContainerInfo) (b Bound, gone string) 
 
 // resources returns what the processors of a pipeline hold leases on: none while
 // it is paused or a container that it was registered for is not there.
-func (r *Record) resources(containers []store.ContainerInfo) []processors.Resource {
+func (r *Record) resources(containers []store.ContainerInfo, at Checkpoints) []processors.Resource {
 	if r.Paused {
 		return nil
 	}
 	var all []processors.Resource
 	for _, g := range r.Generations() {
 		if b, gone := g.Bound(containers); gone == "" {
-			all = append(all, g.Readers(&b)...)
+			all = append(all, g.Readers(&b, at)...)
 		}
 	}
 	return all
 }
 
-// Readers returns one resource for each partition that a generation reads: those
-// of its source, and of a cascade those of its target.
-func (r *Record) Readers(b *Bound) []processors.Resource {
-	all := r.readersOf(processors.RoleSource, b.Source)
-	if r.Spec.Kind() == spec.CascadeKind {
-		all = append(all, r.readersOf(processors.RoleTarget, b.Target)...)
-	}
+// readsTarget says whether a generation reads its target too.
+func (r *Record) readsTarget() bool { return r.Spec.Kind() == spec.CascadeKind }
+
+// present returns the readers that a generation begins with that begins now: one for each partition that is there.
+func (r *Record) present(b *Bound) []processors.Resource {
+	var all []processors.Resource
+	r.roles(b, func(role processors.Role, c *store.ContainerInfo) { all = append(all, r.readersOf(role, c)...) })
 	return all
 }
 
+// readersOf returns one reader for each partition that is there, whether it has begun or not.
 func (r *Record) readersOf(role processors.Role, c *store.ContainerInfo) []processors.Resource {
 	all := make([]processors.Resource, 0, len(c.Partitions))
 	for _, p := range c.Partitions {
@@ -265,11 +266,12 @@ func (r *Record) Goals(reader processors.Resource) (from, to uint64) {
 	return from, max(from, uint64(PositionOf(r.Heads, reader.Partition.Number).LSN))
 }
 
-// ResourceNames returns the names of the leases that records need, in order.
-func ResourceNames(records []Record, containers []store.ContainerInfo) []string {
+// ResourceNames returns the names of the leases that records need, in order; at is how far their readers have come, which
+// counts where partitions were split, see HasSplits.
+func ResourceNames(records []Record, containers []store.ContainerInfo, at Checkpoints) []string {
 	var names []string
 	for i := range records {
-		for _, r := range records[i].resources(containers) {
+		for _, r := range records[i].resources(containers, at) {
 			names = append(names, r.String())
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/pipelines/spec"
+	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store"
 )
 
@@ -43,7 +44,7 @@ func (r *Registry) shapeOf(ctx context.Context, p feed.Partition) (*feed.Shape, 
 
 // outrun tells whether a trim point has passed what a generation begins with.
 func (r *Registry) outrun(ctx context.Context, rec *Record, b *Bound) (bool, error) {
-	for _, reader := range rec.Readers(b) {
+	for _, reader := range rec.present(b) {
 		shape, err := r.shapeOf(ctx, reader.Partition)
 		if err != nil {
 			return false, err
@@ -98,7 +99,7 @@ func (r *Record) ByHand(source *store.ContainerInfo) string {
 	// that it has kept since. Of one that is being built nobody has read any.
 	case r.keepsExpired(source) && !r.unread():
 		return command + " --discard-expired, after which the rows of items that have expired are gone"
-	case r.beganWhole(source), len(r.Walks) > 0, r.Backfills > 0 && r.BackfillScope == BackfillScope{}:
+	case r.beganWhole(), len(r.Walks) > 0, r.Backfills > 0 && r.BackfillScope == BackfillScope{}:
 		return ""
 	}
 	// It began with what changed from some moment on. Only the operator knows whether the items
@@ -111,8 +112,13 @@ func (r *Record) unread() bool { return len(r.Walks) > 0 && r.Shadow && !r.Swapp
 
 // beganWhole says whether a generation, or the rows among which it goes on, is about all that the logs of its source
 // ever held.
-func (r *Record) beganWhole(source *store.ContainerInfo) bool {
-	return !slices.ContainsFunc(source.Partitions, func(p store.PartitionInfo) bool { return !r.RowsBegin(p.Number).IsZero() })
+func (r *Record) beganWhole() bool {
+	// By the partitions with which it began: they may have been split since, and their children begin with nothing.
+	starts := r.From
+	if len(r.RowsFrom) > 0 {
+		starts = r.RowsFrom
+	}
+	return !slices.ContainsFunc(starts, func(s Start) bool { return !s.After.IsZero() })
 }
 
 // BeginAnew lets a pipeline begin anew that cannot read on, because a log was trimmed beyond
@@ -143,7 +149,14 @@ func (r *Registry) BeginAnew(ctx context.Context, rec *Record, b *Bound, bucket 
 func (r *Registry) lost(ctx context.Context, rec *Record, b *Bound, bucket string) (bool, error) {
 	firsts := map[feed.Partition]feed.LSN{}
 	var gone []feed.Partition // of which the snapshot is
-	for _, reader := range rec.Readers(b) {
+	var all []processors.Resource
+	rec.roles(b, func(role processors.Role, c *store.ContainerInfo) {
+		l := rec.lineage(role, c, nil)
+		for _, n := range l.numbers() {
+			all = append(all, l.resource(n))
+		}
+	})
+	for _, reader := range all {
 		shape, err := r.shapeOf(ctx, reader.Partition)
 		if err != nil {
 			return false, err
@@ -165,7 +178,7 @@ func (r *Registry) lost(ctx context.Context, rec *Record, b *Bound, bucket strin
 	if err = errors.Join(err, unreadable); err != nil {
 		return false, err
 	}
-	for _, reader := range rec.Readers(b) {
+	for _, reader := range rec.Readers(b, at) {
 		cp := at.Of(rec, reader.Role, reader.Partition)
 		if rec.LogBehind(reader, cp.FinishedBelow())+1 < firsts[reader.Partition] {
 			return true, nil
@@ -187,7 +200,7 @@ func (r *Registry) pinned(ctx context.Context, source *store.ContainerInfo, hold
 	}
 	// At the end there are no items, so that only the pin is looked at.
 	page, err := c.ReadPinned(ctx, p, store.ReadPinned{Holder: holder, ID: w.Snapshot, From: w.Items})
-	if refusal, ok := errors.AsType[*store.Error](err); ok && (refusal.Status == store.StatusNotFound || refusal.Status == store.StatusDamaged) {
+	if processors.WalkGone(err) {
 		return false, nil
 	}
 	return err == nil && page.LSN == w.LSN && len(page.Items) == 0, err

@@ -3,8 +3,10 @@ package registry
 import (
 	"context"
 	"fmt"
+	"iter"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
 )
 
 // Hold says how much of a partition's log a pipeline still needs.
@@ -13,6 +15,10 @@ type Hold struct {
 	Pipeline string
 	// After is the last LSN that it has read: what is behind it, it needs.
 	After feed.LSN
+	// Walks says that it is reading the items of a snapshot, which it adds up. The partition must not be split before it
+	// is done with them: its children's items are others, in another order. Before its record is there, the pin of that
+	// snapshot says the same.
+	Walks bool
 }
 
 // Holds returns, by partition, how much of the logs the pipelines need, one for each reader:
@@ -45,11 +51,47 @@ func (r *Registry) Holds(ctx context.Context, bucket string) (map[feed.Partition
 			if gone != "" {
 				continue // a container that it reads was deleted, so it reads nothing
 			}
-			for _, reader := range g.Readers(&b) {
-				from := g.LogBehind(reader, at.Of(g, reader.Role, reader.Partition).FinishedBelow())
-				holds[reader.Partition] = append(holds[reader.Partition], Hold{records[i].Name, from})
+			for p, hold := range g.holds(&b, at) {
+				hold.Pipeline = records[i].Name
+				holds[p] = append(holds[p], hold)
 			}
 		}
 	}
 	return holds, nil
+}
+
+// holds yields what each reader of a generation needs of the log that it reads.
+func (r *Record) holds(b *Bound, at Checkpoints) iter.Seq2[feed.Partition, Hold] {
+	return func(yield func(feed.Partition, Hold) bool) {
+		for _, reader := range r.Readers(b, at) {
+			cp := at.Of(r, reader.Role, reader.Partition)
+			h := Hold{After: r.LogBehind(reader, cp.FinishedBelow()), Walks: r.ItemsLeft(reader, cp.Position) > 0}
+			if f := former(b, reader.Partition); f != nil {
+				if cp.Split != nil {
+					continue // what it has given up is in the dead letters
+				}
+				// Its last commit tells where the children go on, until they have begun.
+				h.After = min(h.After, f.Last-1)
+			}
+			if !yield(reader.Partition, h) {
+				return
+			}
+		}
+		for _, w := range r.waitsFor(b, at) {
+			if !yield(w.Partition, Hold{After: w.after}) {
+				return
+			}
+		}
+	}
+}
+
+// former returns what the catalog says of a partition that was split; nil of others.
+func former(b *Bound, p feed.Partition) *store.FormerPartition {
+	for _, c := range []*store.ContainerInfo{b.Source, b.Target} {
+		if c != nil && c.ID == p.Container {
+			l := lineage{c: c}
+			return l.former(p.Number)
+		}
+	}
+	return nil
 }

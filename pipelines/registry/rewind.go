@@ -147,6 +147,9 @@ func (r *Registry) Rewind(ctx context.Context, database, name string, to RewindT
 // ErrRecordChanged says that a pipeline is not any more what somebody has looked at.
 var ErrRecordChanged = errors.New("the pipeline has changed since that was asked; look at it, and ask again")
 
+var errSplitting = errors.New("it has not finished a partition that was split since; wait until it has, " +
+	"retry or drop its dead letters (millrace dead-letters), or rewind it to the beginning: then it begins with the items that are there")
+
 var errOutrun = errors.New("what it has not finished, has given up, or was refused by an item, lies before what the logs still hold; " +
 	"retry or drop its dead letters (millrace dead-letters), or rewind it to the beginning: then it begins with the items that are there")
 
@@ -174,6 +177,10 @@ func (r *Registry) rewound(ctx context.Context, rec *Record, b *Bound, to Rewind
 		return next, errWalking
 	case kind != spec.AggregateKind:
 		next.Walks = nil
+	}
+	// Its children begin behind it, and the next generation would begin with them.
+	if to.Kind != rewindBeginning && to.Kind != RewindNow && rec.readsFormer(b, at) {
+		return next, errSplitting
 	}
 	start, err := r.rewindStart(ctx, b.Source, to)
 	if err == nil && to.Kind == rewindLSN {

@@ -75,7 +75,7 @@ func (r *Registry) wouldRewind(ctx context.Context, rec *Record, b *Bound, to Re
 		return next, fmt.Sprintf("it begins with %s of container %s", items, b.Target.Name), err
 	}
 	commits := uint64(0)
-	for _, reader := range next.Readers(b) {
+	for _, reader := range next.present(b) {
 		if reader.Partition.Container == b.Source.ID {
 			_, total := next.Backfilled(reader, next.Begin(reader))
 			commits += total

@@ -316,7 +316,7 @@ func (r *Registry) beginsAnew(ctx context.Context, rec *Record, b *Bound) (bool,
 
 // walking tells whether a reader of a record is among the items with which it begins.
 func (r *Record) walking(b *Bound, at Checkpoints) bool {
-	for _, reader := range r.readersOf(processors.RoleSource, b.Source) {
+	for _, reader := range r.lineage(processors.RoleSource, b.Source, at).read() {
 		if r.WalkOf(reader) == nil {
 			continue
 		}

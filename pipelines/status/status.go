@@ -117,9 +117,9 @@ func (m *Monitor) ReadOf(ctx context.Context, world *registry.World, held []leas
 	}
 	m.beginReading(s.Time)
 	defer func() { m.last.closeLogs(&m.now) }()
-	readers := make([][]*watched, len(world.Pipelines))
+	readers, begun := make([][]*watched, len(world.Pipelines)), registry.BegunOf(held)
 	for i := range world.Pipelines {
-		readers[i] = m.readers(&world.Pipelines[i], world.Containers, byResource)
+		readers[i] = m.readers(&world.Pipelines[i], world.Containers, byResource, begun)
 	}
 	asked, err := m.askLogs(ctx, readers)
 	if err != nil {
@@ -165,7 +165,7 @@ func (m *Monitor) askCounts(ctx context.Context, readers [][]*watched) {
 
 // readers returns what there is to know of each processor of a pipeline: none
 // while a container is gone.
-func (m *Monitor) readers(rec *registry.Record, containers []store.ContainerInfo, held map[string]*leases.Lease) []*watched {
+func (m *Monitor) readers(rec *registry.Record, containers []store.ContainerInfo, held map[string]*leases.Lease, begun registry.Checkpoints) []*watched {
 	if _, gone := rec.Bound(containers); gone != "" {
 		return nil
 	}
@@ -179,7 +179,7 @@ func (m *Monitor) readers(rec *registry.Record, containers []store.ContainerInfo
 		if g.Generation != rec.Generation {
 			byHand = "Its rows stay as they are until those of the next generation take their place"
 		}
-		for _, resource := range g.Readers(&b) {
+		for _, resource := range g.Readers(&b, begun) {
 			all = append(all, &watched{
 				resource: resource, record: g, byHand: byHand, lease: held[resource.String()], reconciler: held[registry.ReconcilerResource], now: m.now.time, stuckAfter: m.cfg.StuckAfter,
 				checkpoint: &processors.Checkpoint{}, closed: closedAmong(partitionsOf(resource, &b), held, m.now.time),

@@ -201,7 +201,7 @@ func TestResourceNames(t *testing.T) {
 		"pipe/e-1/1/source/d7k2x4ab/0", "pipe/e-1/1/source/d7k2x4ab/1",
 		"pipe/f-1/1/source/c7k2x4ab/0", "pipe/f-1/2/source/c7k2x4ab/0",
 	}
-	if diff := cmp.Diff(want, registry.ResourceNames(records, containers)); diff != "" {
+	if diff := cmp.Diff(want, registry.ResourceNames(records, containers, nil)); diff != "" {
 		t.Error(diff)
 	}
 }

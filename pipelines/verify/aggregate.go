@@ -125,7 +125,8 @@ func (c *groupCheck) judgeSuspects(ctx context.Context, partition feed.Partition
 	reason := ""
 	// Which groups a change that was given up belongs to is not known without
 	// reading it, so it excuses all groups that differ.
-	if job := givenUp(at, &c.p.Record, c.p.Source.Partitions()); job != nil {
+	source := c.p.Source.Info()
+	if job := givenUp(at, &c.p.Record, &source); job != nil {
 		reason = fmt.Sprintf("a change of %s was given up: %s", job.Source, job.LastError)
 	}
 	for _, g := range judged {

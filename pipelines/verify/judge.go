@@ -164,7 +164,11 @@ func (s *Suspect) WaitsFor(p registry.Checkpoints, partition feed.Partition) str
 		if fanOut.Position.Before(o.Passed) {
 			return fmt.Sprintf("the fan-outs of %s stand at %s, before %s%s", at, fanOut.Position, o.Passed, paused)
 		}
-		switch job := openJob(fanOut, o.Ref); {
+		job := openJob(fanOut, o.Ref)
+		if job == nil {
+			job = s.openBefore(p, at, o.Ref)
+		}
+		switch {
 		case job == nil:
 		case job.Parked:
 			return "the fan-out of its source was given up: " + job.LastError + paused
@@ -173,6 +177,24 @@ func (s *Suspect) WaitsFor(p registry.Checkpoints, partition feed.Partition) str
 		}
 	}
 	return ""
+}
+
+// openBefore returns the job or parked item that is about ref, a source in a partition, among those of partitions that were
+// split: what they have given up stays with them. It is nil if there is none.
+func (s *Suspect) openBefore(p registry.Checkpoints, partition feed.Partition, ref store.ItemRef) *processors.Job {
+	source := s.Pipeline.Source.Info()
+	if len(source.Former) == 0 {
+		return nil
+	}
+	for _, reader := range s.Pipeline.Record.SourceReaders(&source, p) {
+		if reader.Partition == partition {
+			continue
+		}
+		if job := openJob(p.Of(&s.Pipeline.Record, processors.RoleSource, reader.Partition), ref); job != nil {
+			return job
+		}
+	}
+	return nil
 }
 
 // openJob returns the job or parked item that is about ref, nil if there is none.

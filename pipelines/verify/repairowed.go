@@ -138,7 +138,7 @@ func (g *givenUpRetry) dropped(ctx context.Context, rec *registry.Record, b *reg
 		}
 		return err
 	}
-	for _, reader := range rec.Readers(b) {
+	for _, reader := range rec.Readers(b, at) {
 		cp := at.Of(rec, reader.Role, reader.Partition)
 		for _, jobs := range [][]processors.Job{cp.Parked, cp.Jobs} {
 			for i := range jobs {
@@ -158,7 +158,7 @@ func (g *givenUpRetry) dropped(ctx context.Context, rec *registry.Record, b *reg
 	if err != nil {
 		return nil, err
 	}
-	for _, reader := range rec.Readers(b) {
+	for _, reader := range rec.Readers(b, at) {
 		for _, at := range owed[reader.Producer().Source] {
 			if err := add(reader, &processors.Job{Position: at, LastError: "its dead letter was dropped", Attempts: processors.AttemptsMax}); err != nil {
 				return nil, err

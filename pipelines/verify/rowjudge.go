@@ -205,8 +205,9 @@ func (j *rowJudge) explainGivenUp(ctx context.Context, found []rowDifference) ([
 		return nil, err
 	}
 	parked := map[string]string{} // reasons, by item
-	for _, partition := range j.check.p.Source.Partitions() {
-		for _, job := range at.Of(&j.check.p.Record, processors.RoleSource, partition).Parked {
+	source := j.check.p.Source.Info()
+	for _, reader := range j.check.p.Record.SourceReaders(&source, at) {
+		for _, job := range at.Of(&j.check.p.Record, processors.RoleSource, reader.Partition).Parked {
 			parked[job.Source] = "a change of its item was given up: " + job.LastError
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/pace"
 )
 
@@ -20,9 +21,9 @@ func (v *Verifier) readCheckpoints(ctx context.Context) (registry.Checkpoints, e
 }
 
 // givenUp returns an item of a record's source that was given up, nil if none was.
-func givenUp(at registry.Checkpoints, rec *registry.Record, sources []feed.Partition) *processors.Job {
-	for _, partition := range sources {
-		if cp := at.Of(rec, processors.RoleSource, partition); len(cp.Parked) > 0 {
+func givenUp(at registry.Checkpoints, rec *registry.Record, source *store.ContainerInfo) *processors.Job {
+	for _, reader := range rec.SourceReaders(source, at) {
+		if cp := at.Of(rec, processors.RoleSource, reader.Partition); len(cp.Parked) > 0 {
 			return &cp.Parked[0]
 		}
 	}

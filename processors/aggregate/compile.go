@@ -49,9 +49,23 @@ func (a *Aggregate) Rule() *accumulator.Rule { return a.rule }
 // targets.
 func (a *Aggregate) targetsOf(source feed.Partition) []feed.Partition {
 	if a.local {
-		return []feed.Partition{source}
+		info := a.cfg.Target.Info()
+		return heirs(&info, source)
 	}
 	return a.cfg.Target.Partitions()
+}
+
+// heirs returns the partitions that have the items of a partition of a container now: itself, or, if it was split, those that
+// came of it. Its log is read to its end all the same, and says what is to be folded there.
+func heirs(c *store.ContainerInfo, p feed.Partition) (all []feed.Partition) {
+	at := slices.IndexFunc(c.Former, func(f store.FormerPartition) bool { return f.Number == p.Number })
+	if at < 0 {
+		return []feed.Partition{p}
+	}
+	for _, child := range c.Former[at].Children {
+		all = append(all, heirs(c, feed.Partition{Container: p.Container, Number: child})...)
+	}
+	return all
 }
 
 // partitionOf returns the partition of a group's target; ok is false if there can be no

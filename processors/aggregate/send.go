@@ -91,6 +91,9 @@ func (f *Folder) send(ctx context.Context, members []member, upTo feed.Position)
 			todo[t] = shares{}
 		}
 	}
+	if err := f.checkTargets(); err != nil {
+		return err
+	}
 	err = f.forTargets(func(t *target) bool { _, ok := todo[t]; return ok }, func(t *target) error {
 		return f.deliver(ctx, t, members, upTo, todo[t])
 	})
@@ -161,7 +164,19 @@ func (f *Folder) sharesAnew(t *target, members []member) (shares, error) {
 	if _, err := f.a.fold(d, members, math.MaxInt); err != nil {
 		return shares{}, err
 	}
-	return f.a.sharesOf(d, t.partition), nil
+	s := f.a.sharesOf(d, t.partition)
+	return s, f.checkTargets()
+}
+
+// checkTargets returns an error if a partition of the target was split since the term began. The container may have learned
+// of that while a Delta was cut into shares: then those of groups whose partition is new are in none of them. It is asked
+// behind the cutting, because a container that still names the partitions of before has named them all the time.
+func (f *Folder) checkTargets() error {
+	now := f.a.targetsOf(f.partition)
+	if slices.EqualFunc(f.targets, now, func(t *target, p feed.Partition) bool { return t.partition == p }) {
+		return nil
+	}
+	return unavailable(fmt.Errorf("a partition of container %s was split: %w", f.a.cfg.Target.Info().Name, store.ErrNotOwner))
 }
 
 // owesAny says whether one of the members was given up for t.

@@ -37,7 +37,10 @@ func (w *containerWriter) addReject(r *Reject, gone bool) error {
 	if !gone {
 		row.Body = appendReject(item, r)
 	}
-	part := w.parts[w.rejects.PartitionFor(key)]
+	part, err := w.partFor(w.rejects, key)
+	if err != nil {
+		return err
+	}
 	part.rows = append(part.rows, outgoingRow{Row: row})
 	return nil
 }

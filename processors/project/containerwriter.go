@@ -196,9 +196,23 @@ func (w *containerWriter) addRow(r *Row, gone bool) error {
 	if !gone {
 		p.of, p.shape = r, sh
 	}
-	part := w.parts[sh.container.PartitionFor(ref.Key)]
+	part, err := w.partFor(sh.container, ref.Key)
+	if err != nil {
+		return err
+	}
 	part.rows = append(part.rows, p)
 	return nil
+}
+
+// partFor returns the part of a writer to which a key belongs. The partitions of a container that was split are others
+// than those of which the writer knows the positions: another writer asks them.
+func (w *containerWriter) partFor(c *store.Container, key feed.PartitionKey) (*containerPart, error) {
+	p := c.PartitionFor(key)
+	part := w.parts[p]
+	if part == nil {
+		return nil, fmt.Errorf("partition %s has come by a split since the sink was opened: %w", p, store.ErrNotOwner)
+	}
+	return part, nil
 }
 
 // noteRefused counts the rows that a partition refused, and forgets the rows.

@@ -61,6 +61,16 @@ func (r *RowWriter) flushLoop(ctx context.Context) error {
 	}
 }
 
+// Finish makes Run flush what the sink holds at once: nothing more comes that could go with it.
+func (r *RowWriter) Finish() {
+	r.mu.Lock()
+	if n := len(r.buffered); n > 0 {
+		r.awaited = maxPosition(r.awaited, r.buffered[n-1].upTo)
+	}
+	r.mu.Unlock()
+	signal(r.holding)
+}
+
 // burstEnds is how long nothing may come after a flush of a full sink before what came
 // last is flushed too. A backfill of 450,000 rows with flushes of 200,000 leaves 50,000;
 // they need not be held for FlushInterval as a trickle of changes is.

@@ -1,0 +1,154 @@
+package processors
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"github.com/millrace/millrace/feed"
+)
+
+// ErrEnded says that a processor has nothing left to do, ever: its partition was split, and those of its children have
+// begun.
+var ErrEnded = errors.New("processors: the partition was split, and its children are read in its place")
+
+// Parent says where a checkpoint comes from.
+type Parent struct {
+	// Number is that of the partition that was split, Last the LSN of its last commit.
+	Number     uint32   `json:"number"`
+	Generation uint32   `json:"generation"`
+	Last       feed.LSN `json:"last"`
+}
+
+// Split says where the processors of a partition's children begin: before First.
+type Split struct {
+	First    feed.LSN `json:"first"`
+	Children []uint32 `json:"children"`
+}
+
+// Ended says whether nothing is left to do for a partition that was split. What was given up may be tried again as long
+// as it is not. A backfill that is not done is its children's, see child.
+func (c *Checkpoint) Ended() bool {
+	return c.Split != nil && len(c.Parked) == 0 && !slices.ContainsFunc(c.Jobs, func(j Job) bool { return j.Source != BackfillJob })
+}
+
+// isThrough says whether everything up to the end of the log is done, or given up.
+func (c *Checkpoint) isThrough(last feed.LSN) bool {
+	if !c.Position.Reached(last) || !c.Taken.IsZero() {
+		return false
+	}
+	for i := range c.Jobs {
+		// A backfill goes through the items, which are the children's now: they do it, see child.
+		if j := &c.Jobs[i]; !j.Parked && j.Source != BackfillJob {
+			return false
+		}
+	}
+	return true
+}
+
+// child returns the checkpoint with which a child begins; first says whether it is the first one.
+func (c *Checkpoint) child(r Resource, end *feed.SplitError, at feed.Offshoot, first bool) *Checkpoint {
+	child := &Checkpoint{
+		Position: feed.Position{LSN: end.Split.First - 1}, Time: c.Time, Log: at.Log, Saved: c.Saved,
+		Parent: &Parent{Number: r.Partition.Number, Generation: r.Generation, Last: end.Last},
+		// Without it the child would be set back to where the generation began.
+		Rewinds: c.Rewinds,
+	}
+	// Half of a backfill is of no use to a child, whose items are others in another order.
+	if c.Backfill != nil && c.Backfill.Done {
+		child.Backfill = c.Backfill
+	}
+	if first { // the sum over all partitions stays what it is
+		child.Counts = c.Counts
+	}
+	return child
+}
+
+// Finisher is a Processor that holds what it took for a while, to write much at once.
+type Finisher interface {
+	Processor
+	// Finish says that nothing more comes: what is held need not wait for more.
+	Finish()
+}
+
+// endReader is what there is to read behind the end of a log.
+type endReader struct{ end *feed.SplitError }
+
+func (r endReader) Next(context.Context) (*feed.Commit, error) { return nil, r.end }
+
+// endOf returns what is behind c, if c is the last commit of a partition that was split; else nil.
+func endOf(p feed.Partition, c *feed.Commit) (*feed.SplitError, error) {
+	split, err := feed.SplitOf(c)
+	if err != nil || split == nil {
+		return nil, err
+	}
+	return &feed.SplitError{Partition: p, Last: c.LSN, Sum: c.Sum, Split: split}, nil
+}
+
+// endIfSplit does what is to be done when the log has been read to its end, and returns ErrEnded when all is. The loop
+// calls it after each event; what cannot be done now is done after a later one.
+func (r *run) endIfSplit(ctx context.Context) error {
+	end := r.input.atEnd()
+	if end == nil {
+		return nil
+	}
+	if f, holds := r.proc.(Finisher); holds && !r.asked {
+		r.asked = true
+		f.Finish()
+	}
+	if r.cp.Split == nil {
+		if err := r.beginChildren(ctx, end); err != nil || r.cp.Split == nil {
+			return err
+		}
+	}
+	if cp := r.presentCheckpoint(); !cp.Ended() {
+		return nil
+	}
+	if !r.savedAs((*Checkpoint).Ended) {
+		if err := r.saveNow(ctx); err != nil || !r.savedAs((*Checkpoint).Ended) {
+			return nil //nolint:nilerr // it is tried again: the lease ends the term when it is lost
+		}
+	}
+	r.term.Logger.InfoContext(ctx, "the partition was split, and its children are read in its place", slog.String("last", end.Last.String()))
+	return ErrEnded
+}
+
+// savedAs says whether the durable checkpoint is one of which ok is true.
+func (r *run) savedAs(ok func(*Checkpoint) bool) bool { return ok(r.term.Saved()) }
+
+// beginChildren lets the processors of the children begin, if all before them is done and durable.
+func (r *run) beginChildren(ctx context.Context, end *feed.SplitError) error {
+	if r.begin == nil {
+		return fmt.Errorf("%w, and nobody can make the leases of its children", end)
+	}
+	through := func(cp *Checkpoint) bool { return cp.isThrough(end.Last) }
+	if !through(r.presentCheckpoint()) {
+		return nil
+	}
+	// What a child does must not be durable before what the parent did is: who finds the parent's checkpoint
+	// further back would do it again, behind the child.
+	if !r.savedAs(through) {
+		if err := r.saveNow(ctx); err != nil || !r.savedAs(through) {
+			return nil //nolint:nilerr // as above
+		}
+	}
+	split := &Split{First: end.Split.First}
+	for i, at := range end.Split.Children {
+		child := r.Resource
+		child.Partition.Number = at.Number
+		data := r.term.Saved().child(r.Resource, end, at, i == 0).Encode()
+		if err := r.begin(ctx, child, data); err != nil {
+			r.term.Logger.WarnContext(ctx, "a child of the partition cannot be begun with now; trying again",
+				slog.String("child", child.Partition.String()), slog.Any("error", err))
+			return nil
+		}
+		split.Children = append(split.Children, at.Number)
+	}
+	r.mu.Lock()
+	r.cp.Split = split
+	r.mu.Unlock()
+	r.markDirty()
+	return nil
+}
