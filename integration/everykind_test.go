@@ -35,6 +35,7 @@ const (
 	everyCustomers  = 32
 	everyRegions    = 3
 	everyOrders     = 384
+	everyPartitions = 8 // of a container, at most
 )
 
 // everyLine is a line of an order. Its quantity is a number, or is none.
@@ -184,7 +185,7 @@ func (m *everyModel) chaos(rng *rand.Rand, stop <-chan struct{}) func() string {
 // upset does one thing to a node or a pipeline.
 func (m *everyModel) upset(rng *rand.Rand) string {
 	worker := rng.IntN(len(m.workers))
-	switch rng.IntN(9) {
+	switch rng.IntN(10) {
 	case 0:
 		m.workers[worker].restart()
 		return "worker restarted"
@@ -197,8 +198,26 @@ func (m *everyModel) upset(rng *rand.Rand) string {
 	case 4:
 		m.store.crash()
 		return "store crashed"
+	case 5, 6:
+		return m.split(rng)
 	}
 	return m.rewind(rng)
+}
+
+// split splits a partition of a container, whatever is going on with another one.
+func (m *everyModel) split(rng *rand.Rand) string {
+	name := []string{"productMeta", "product", "customer", "region"}[rng.IntN(4)]
+	ct := open(m.t, m.Client(), name)
+	if len(ct.Partitions()) >= everyPartitions {
+		return name + " not split"
+	}
+	p := ct.Partitions()[rng.IntN(len(ct.Partitions()))]
+	ctx, cancel := context.WithTimeout(context.Background(), insistEach)
+	defer cancel()
+	if _, err := ct.Split(ctx, p, store.SplitPartition{}); err != nil {
+		return fmt.Sprintf("%s not split (%v)", p, err)
+	}
+	return fmt.Sprintf("%s of %s split", p, name)
 }
 
 // rewind lets a pipeline read again what it has read before.
@@ -216,7 +235,7 @@ func (m *everyModel) rewind(rng *rand.Rand) string {
 	switch {
 	case err == nil:
 		return name + " rewound to " + place
-	case strings.Contains(err.Error(), "being built anew"):
+	case strings.Contains(err.Error(), "being built anew"), strings.Contains(err.Error(), "split"):
 		return name + " not rewound"
 	}
 	m.t.Errorf("rewind %s to %s: %v", name, place, err)

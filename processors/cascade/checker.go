@@ -1,8 +1,10 @@
 package cascade
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 
 	"github.com/millrace/millrace/feed"
@@ -20,12 +22,11 @@ const (
 // items of one target partition with their sources, and repairs those that
 // differ. Beside that it does so with items that are there, if it is asked to.
 type Checker struct {
-	c         *Cascade
-	partition feed.Partition
-	term      *processors.Term
-	fanOuts   feed.Producer // of the fan-outs whose pages need one comparison; Source is empty
-	repairer  feed.Producer // of the repairs; never that of fan-outs, see repairPart
-	backfill  *processors.Backfiller
+	c        *Cascade
+	term     *processors.Term
+	fanOuts  feed.Producer // of the fan-outs whose pages need one comparison; Source is empty
+	repairer feed.Producer // of the repairs; never that of fan-outs, see repairPart
+	backfill *processors.Backfiller
 	// Of one that a fan-out has made, see FanOut.examine: the one source whose copies are looked
 	// at, and what the dead letters of all items have in common. Else nil.
 	only   *store.ItemRef
@@ -35,8 +36,8 @@ type Checker struct {
 }
 
 // Check returns a processor of the cascade's target partition, for one term.
-func (c *Cascade) Check(partition feed.Partition) processors.Processor {
-	k := &Checker{c: c, partition: partition}
+func (c *Cascade) Check(feed.Partition) processors.Processor {
+	k := &Checker{c: c}
 	k.backfill = processors.NewBackfiller(c.cfg.Backfill, c.cfg.Target, k.checkPage)
 	return k
 }
@@ -241,14 +242,19 @@ func (k *Checker) reread(ctx context.Context, repairs []itemRepair) (*round, err
 // repair sends repairs and returns those whose items have changed since they
 // were looked at, and how many were repaired.
 func (k *Checker) repair(ctx context.Context, repairs []itemRepair) (changed []itemRepair, repaired int64, err error) {
+	// The items of one partition may be in its children by now.
+	slices.SortStableFunc(repairs, func(a, b itemRepair) int { return cmp.Compare(k.partitionOf(&a).Number, k.partitionOf(&b).Number) })
 	most := len(repairs)
 	for len(repairs) > 0 {
-		n := min(requestLen(repairs), most)
+		n, partition := min(requestLen(repairs), most), k.partitionOf(&repairs[0])
+		if others := slices.IndexFunc(repairs[:n], func(r itemRepair) bool { return k.partitionOf(&r) != partition }); others >= 0 {
+			n = others
+		}
 		r := &store.Repair{Producer: k.repairer, Epoch: k.term.Epoch}
 		for i := range repairs[:n] {
 			r.Items = append(r.Items, repairs[i].RepairItem)
 		}
-		result, err := k.c.cfg.Target.Repair(ctx, k.partition, r)
+		result, err := k.c.cfg.Target.Repair(ctx, partition, r)
 		// What aggregates in the same transaction make of the repairs is the owner's to add,
 		// so only it can tell that they are too many for one.
 		if errors.Is(err, store.ErrTooLarge) && n > 1 {
@@ -279,6 +285,11 @@ func (k *Checker) repair(ctx context.Context, repairs []itemRepair) (changed []i
 		repairs = repairs[n:]
 	}
 	return changed, repaired, nil
+}
+
+// partitionOf is the partition that holds an item now.
+func (k *Checker) partitionOf(r *itemRepair) feed.Partition {
+	return k.c.cfg.Target.PartitionFor(r.Ref.Key)
 }
 
 // writeDeadLetter writes the dead letter of an item that could not take its copies. The

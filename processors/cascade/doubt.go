@@ -2,6 +2,7 @@ package cascade
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/millrace/millrace/feed"
@@ -90,6 +91,9 @@ func (f *FanOut) began(ctx context.Context, fo *fanOut, partition feed.Partition
 func (f *FanOut) pagesOfOthers(ctx context.Context) (feed.LSN, error) {
 	// Behind the barrier: others may have read a commit that its owner has not applied yet.
 	page, err := f.c.cfg.Source.Scan(ctx, f.partition, store.Scan{ItemsMax: 1, Barrier: true})
+	if split, was := errors.AsType[*store.SplitError](err); was && split.Former.Last > 0 {
+		return split.Former.Last, nil
+	}
 	if err != nil {
 		return 0, fmt.Errorf("find the end of %s: %w", f.partition, err)
 	}
@@ -106,7 +110,7 @@ func (f *FanOut) examine(ctx context.Context, fo *fanOut, v *version, p *targets
 	if !doubted {
 		return nil
 	}
-	k := &Checker{c: f.c, partition: partition, term: f.term, repairer: f.term.Producer().Of(repairPart), only: &fo.ref}
+	k := &Checker{c: f.c, term: f.term, repairer: f.term.Producer().Of(repairPart), only: &fo.ref}
 	// The same as the page's own: who has written that one already writes it again.
 	k.letter = &processors.DeadLetter{Item: fo.source, Position: v.position, Trace: fo.job.Trace}
 	scan := store.Scan{Scope: p.scope, ItemsMax: examineItemsMax, Barrier: true}

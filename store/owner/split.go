@@ -12,6 +12,8 @@ import (
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/engine"
 	"github.com/millrace/millrace/store/featurelevel"
+	"github.com/millrace/millrace/store/pace"
+	"github.com/millrace/millrace/store/snapshot"
 )
 
 // A split, step by step. The catalog says that it is wished for; the parent's log says what became of it. What comes before
@@ -268,6 +270,9 @@ func (s *Server) split(ctx context.Context, p *Partition, info *store.ContainerI
 		if err := s.tellHeirs(ctx, p, heirs); err != nil {
 			return err
 		}
+		if err := s.awaitWalks(ctx, p, heirs); err != nil {
+			return err
+		}
 		return p.endWith(ctx, split, heirs)
 	})
 }
@@ -307,6 +312,66 @@ func (p *Partition) prepareSplit(ctx context.Context, plan *store.PlannedSplit) 
 	p.log.Info("the partition is to be split", "split", split.ID, "at", split.Children[1].Range.Min.Hex(), "into", split.Children[0].Number,
 		"and", split.Children[1].Number, "first LSN", uint64(split.First))
 	return split, nil
+}
+
+// awaitWalks waits until nobody adds up the items of the partition, and keeps the heirs near to the end of its log. Whoever
+// begins behind that, before the log has ended, finds his snapshot gone with the partition, and begins anew in the children.
+func (s *Server) awaitWalks(ctx context.Context, p *Partition, heirs []*heir) error {
+	said := ""
+	for {
+		why, err := s.walks(ctx, p)
+		if err != nil || why == "" {
+			return err
+		}
+		if why != said {
+			said = why
+			p.tellSplit("it is being split, and waits: " + why)
+			p.log.Info("the split waits", "for", why)
+		}
+		for range walkLooks {
+			if err := pace.Pause(ctx, splitRetry); err != nil {
+				return err
+			}
+			if p.isClosed() || !p.lease.Valid() || p.splitting.Load() == nil {
+				return errStopped
+			}
+			for _, h := range heirs {
+				if err := h.follow(ctx, p.state.Load().lsn); err != nil {
+					return err
+				}
+			}
+			s.noteReady(heirs)
+		}
+	}
+}
+
+// walkLooks is how many seconds lie between two looks at who adds up items.
+const walkLooks = 2
+
+// walks says who adds up the items of a partition; "" if nobody does.
+func (s *Server) walks(ctx context.Context, p *Partition) (why string, err error) {
+	pins, err := snapshot.Pins(ctx, s.cfg.snapshots, p.id)
+	if err != nil {
+		return "", err
+	}
+	for i := range pins {
+		if pins[i].Lasts(time.Now()) {
+			return pins[i].Holder + " reads a snapshot of its items", nil
+		}
+	}
+	if s.cfg.Holds == nil {
+		return "", nil
+	}
+	holds, barred, err := s.cfg.Holds(ctx)
+	if err != nil || barred != "" {
+		return barred, err
+	}
+	for _, h := range holds[p.id] {
+		if h.Walks {
+			return h.Reader + " begins with its items", nil
+		}
+	}
+	return "", nil
 }
 
 // endWith brings the heirs near to the end of the log, ends it with the split commit, and brings them to that.

@@ -22,6 +22,9 @@ type Hold struct {
 	// kept for him too while it is there, for his next holder compares its checksum, and goes
 	// on without where it is gone.
 	After feed.LSN
+	// Walks says that he adds up the items of a snapshot: until he is done with them the partition is not split, because its
+	// children's items are others, in another order.
+	Walks bool
 }
 
 // Holds returns who reads the logs of partitions and how far each has come. Nothing is

@@ -31,7 +31,7 @@ func (n *Node) holds(ctx context.Context) (holds map[feed.Partition][]owner.Hold
 	holds = make(map[feed.Partition][]owner.Hold, len(all))
 	for p, some := range all {
 		for _, h := range some {
-			holds[p] = append(holds[p], owner.Hold{Reader: "pipeline " + h.Pipeline, After: h.After})
+			holds[p] = append(holds[p], owner.Hold{Reader: "pipeline " + h.Pipeline, After: h.After, Walks: h.Walks})
 		}
 	}
 	return holds, "", nil
