@@ -34,7 +34,7 @@ var errForgotten = errors.New("the log does not reach back far enough to tell wh
 // whose first change behind the LSN is no create, was deleted when the page was read: the page
 // knows its changes up to the delete.
 //
-// A history that replay begins reads the log alone.
+// A history that replay begins reads the log alone, and before it the logs of the partitions that were split into this one.
 //
 // One goroutine at a time uses a history. Callers close it.
 type history struct {
@@ -59,7 +59,8 @@ type history struct {
 
 	log    *feed.Log
 	tail   *feed.Tail
-	cursor []byte // scratch
+	former *store.FormerPartition // whose log tail reads; nil: the partition's own
+	cursor []byte                 // scratch
 }
 
 // event is a change that a history shows.
@@ -174,7 +175,11 @@ func (h *history) replay(ctx context.Context, after feed.LSN) error {
 	if err := h.openLog(ctx); err != nil {
 		return err
 	}
-	first, last, err := h.log.Bounds(ctx)
+	_, last, err := h.log.Bounds(ctx)
+	if err != nil {
+		return err
+	}
+	first, err := h.first(ctx)
 	if err != nil {
 		return err
 	}
@@ -194,7 +199,10 @@ func (h *history) replayAll(ctx context.Context) (first, last feed.LSN, err erro
 	if err := h.openLog(ctx); err != nil {
 		return 0, 0, err
 	}
-	if first, last, err = h.log.Bounds(ctx); err != nil {
+	if _, last, err = h.log.Bounds(ctx); err != nil {
+		return 0, 0, err
+	}
+	if first, err = h.first(ctx); err != nil {
 		return 0, 0, err
 	}
 	h.beginAfter(max(first, 1) - 1)
@@ -237,7 +245,9 @@ func (h *history) follow(ctx context.Context, to feed.LSN, change func(*event) e
 		}
 		// While old commits are replayed nobody waits at the end of the log, so
 		// there the share of time is kept.
-		if h.at = c.LSN; h.at > h.high || !h.replayed {
+		h.at = c.LSN
+		h.endFormer()
+		if h.at > h.high || !h.replayed {
 			continue
 		}
 		if err := h.pacer.Pace(ctx); err != nil {
@@ -266,6 +276,9 @@ func (h *history) showCommit(c *feed.Commit, change func(*event) error) error {
 
 // shows tells whether a change is of an item on a page, and not known to it.
 func (h *history) shows(e *event) bool {
+	if h.former != nil && !h.holds(e) {
+		return false
+	}
 	if h.complete {
 		return true
 	}
@@ -310,6 +323,9 @@ func (h *history) openLog(ctx context.Context) (err error) {
 func (h *history) openTail(ctx context.Context) error {
 	if h.tail != nil {
 		return nil
+	}
+	if h.openFormer(); h.former != nil {
+		return h.tailFormer(ctx)
 	}
 	err := h.openLog(ctx)
 	if err == nil {
