@@ -44,18 +44,16 @@ func parseThing(body string) (t thing, err error) {
 // judge compares what was promised with what the logs hold.
 func (w *world) judge() {
 	ledgers := map[string]*ledger{}
-	for _, info := range w.containers {
+	for i, info := range w.roots {
 		l := &ledger{versions: map[string][]version{}, tags: map[string][]feed.Position{}}
 		ledgers[info.Name] = l
+		var leaves []lineage
 		for _, p := range info.Partitions {
-			id := feed.Partition{Container: info.ID, Number: p.Number}
-			st := w.stream(id)
-			if st == nil {
-				w.failf("the log of %s is gone", id)
-				return
-			}
-			w.judgeTrim(st, w.read(l, st))
-			w.judgeDigests(id)
+			leaves = append(leaves, w.judgeLine(l, nil, &strand{id: feed.Partition{Container: info.ID, Number: p.Number}, info: p, first: 1})...)
+		}
+		w.judgeCatalog(&w.containers[i], leaves)
+		for _, l := range leaves {
+			w.judgeDigests(l)
 		}
 	}
 	for _, c := range w.calls {
@@ -67,20 +65,15 @@ func (w *world) judge() {
 	}
 }
 
-func (w *world) stream(id feed.Partition) *stream {
-	w.net.mu.Lock()
-	defer w.net.mu.Unlock()
-	return w.server.streams[id.Stream()]
-}
-
-// read reads all that a log ever held, and returns its trim point. Its commits have to follow
+// read reads all that the last log of a line ever held, and returns its trim point. Its commits have to follow
 // each other, and each change the one before of its item.
-func (w *world) read(l *ledger, st *stream) feed.LSN {
-	var before feed.Commit
-	for i, m := range st.history {
+func (w *world) read(l *ledger, all lineage) feed.LSN {
+	s := all.last()
+	before := w.begins(all)
+	for i, m := range s.st.history {
 		c, err := feed.DecodeCommit(m.data)
-		if err != nil || m.seq != uint64(i)+1 {
-			w.failf("I4: commit %d of the log: sequence %d, %v", i+1, m.seq, err)
+		if err != nil || m.seq != s.st.born+uint64(i) {
+			w.failf("I4: commit %d of the log of %s: sequence %d, %v", i+1, s.id, m.seq, err)
 			return before.Trimmed
 		}
 		c.LSN = feed.LSN(m.seq)
@@ -88,11 +81,17 @@ func (w *world) read(l *ledger, st *stream) feed.LSN {
 			w.failf("I1: commit %s (epoch %d of %s, trimmed %s) does not follow %s (epoch %d of %s, trimmed %s)",
 				c.LSN, c.Epoch, c.Owner, c.Trimmed, before.LSN, before.Epoch, before.Owner, before.Trimmed)
 		}
+		w.judgeSplitCommit(s, c)
+		s.commits = append(s.commits, c)
 		before = *c
 		index := uint32(0)
 		for i := range c.Transactions {
 			for j := range c.Transactions[i].Changes {
-				w.follow(l, &c.Transactions[i].Changes[j], feed.Position{LSN: c.LSN, Index: index}, m.at)
+				change := &c.Transactions[i].Changes[j]
+				if !s.info.Range.Contains(keyOf(change.ID).Hash()) {
+					w.failf("%s with %s has a change of %s", s.id, s.info.Range, change.ID)
+				}
+				w.follow(l, change, feed.Position{LSN: c.LSN, Index: index}, m.at)
 				index++
 			}
 		}
@@ -172,10 +171,20 @@ func (w *world) judgeCall(l *ledger, c *call) {
 	w.failf("no state of the item from LSN %s on explains: %s; its versions: %+v", lower, c, all)
 }
 
+// related says whether a call told of a log of which the other's item has its states too: of the same partition, or of
+// one that was made of it, or the other way round. LSNs of children are greater, so that they compare.
+func (w *world) related(told, c *call) bool {
+	if told.container != c.container {
+		return false
+	}
+	within, ok := w.ranges[told.partition]
+	return ok && within.Contains(keyOf(c.item).Hash())
+}
+
 // known is the LSN up to which calls had told of the log when c began.
 func (w *world) known(c *call) (lower feed.LSN) {
 	for _, other := range w.calls {
-		if other.outcome == acknowledged && other.partition == c.partition && other.ended < c.began {
+		if other.outcome == acknowledged && w.related(other, c) && other.ended < c.began {
 			lower = max(lower, other.etag.LSN)
 		}
 	}
@@ -202,9 +211,17 @@ func (w *world) expected(c *call) func(version) bool {
 }
 
 // judgeDigests compares what one gets by replaying a log from its very beginning with what
-// one gets from the newest snapshot and the log behind it (I3).
-func (w *world) judgeDigests(id feed.Partition) {
-	whole, lsnWhole := w.rebuilt("whole", id, true)
+// one gets from the newest snapshot and the log behind it (I3). The beginning of a child is that of its root.
+func (w *world) judgeDigests(all lineage) {
+	id := all.last().id
+	var whole uint64
+	var lsnWhole feed.LSN
+	if len(all) > 1 {
+		whole, lsnWhole = w.replayed(all)
+		lsnWhole++ // the takeover commit of the node that opens it below
+	} else {
+		whole, lsnWhole = w.rebuilt("whole", id, true)
+	}
 	tail, lsnTail := w.rebuilt("tail", id, false)
 	if whole != tail || lsnWhole != lsnTail {
 		w.failf("I3: replay of %s from the beginning gives %x at %s, snapshot and tail %x at %s", id, whole, lsnWhole, tail, lsnTail)
@@ -215,13 +232,13 @@ func (w *world) judgeDigests(id feed.Partition) {
 // its engine.
 func (w *world) rebuilt(name string, id feed.Partition, whole bool) (digest uint64, lsn feed.LSN) {
 	other := &world{plan: w.plan, dir: w.dir, containers: w.containers, net: w.net, server: w.server.fork(whole)}
-	other.plan.Pipelines = 0
+	other.plan.Pipelines, other.plan.Splits = 0, nil
 	n := &node{w: other, name: name, dir: filepath.Join(w.dir, name+"-"+id.Stream())}
 	n.start()
 	nc, js := connect(other.server.host("reader"))
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	for _, ct := range other.open(ctx, nc, js) {
+	for _, ct := range other.open(ctx, nc, js).containers {
 		if ct.Info().ID != id.Container {
 			continue
 		}
@@ -241,13 +258,13 @@ func (w *world) rebuilt(name string, id feed.Partition, whole bool) (digest uint
 // measure tells what a run was about, with mu held.
 func (w *world) measure(r *counts) {
 	r.Seeds = 1
-	for _, info := range w.containers {
-		for _, p := range info.Partitions {
-			st := w.server.streams[feed.Partition{Container: info.ID, Number: p.Number}.Stream()]
-			r.Commits, r.Trimmed = r.Commits+len(st.history), r.Trimmed+st.first-1
-			if n := len(st.history); n > 0 {
-				if c, err := feed.DecodeCommit(st.history[n-1].data); err == nil {
-					r.Epochs += c.Epoch
+	for _, st := range w.server.logs() {
+		r.Commits, r.Trimmed = r.Commits+len(st.history), r.Trimmed+st.first-st.born
+		if n := len(st.history); n > 0 {
+			if c, err := feed.DecodeCommit(st.history[n-1].data); err == nil {
+				r.Epochs += c.Epoch
+				if is, err := feed.SplitOf(c); err == nil && is != nil {
+					r.Splits++
 				}
 			}
 		}

@@ -54,14 +54,14 @@ func (w *world) client(ctx context.Context, number int) {
 	nc, js := connect(w.hosts[number])
 	defer nc.Close()
 	rng := rand.New(rand.NewPCG(w.plan.Seed, uint64(1000+number)))
-	containers := w.open(ctx, nc, js)
+	o := w.open(ctx, nc, js)
 	last := map[string]store.ETag{}
 	for i := range w.plan.Ops {
 		elapse(upTo(rng, w.plan.Pause))
 		c := w.draw(rng, number, i, last)
 		w.begin(c)
 		var item store.Item
-		item, c.err = w.make(ctx, containers, c, rng)
+		item, c.err = w.make(ctx, o, c, rng)
 		w.end(c, item)
 		if c.outcome == acknowledged {
 			last[c.container+c.item] = c.etag
@@ -69,17 +69,22 @@ func (w *world) client(ctx context.Context, number int) {
 	}
 }
 
+// opened is what a client has of the containers.
+type opened struct {
+	client     *store.Client
+	containers map[string]*store.Container // by names
+}
+
 // open opens the containers for a client.
-func (w *world) open(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) map[string]*store.Container {
+func (w *world) open(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) *opened {
 	for {
 		catalog, err := store.OpenCatalog(ctx, js, store.CatalogConfig{})
 		if err == nil {
-			client := store.NewClient(nc, catalog, store.ClientConfig{Timeout: 8 * time.Second})
-			opened := map[string]*store.Container{}
+			o := &opened{store.NewClient(nc, catalog, store.ClientConfig{Timeout: 8 * time.Second}), map[string]*store.Container{}}
 			for _, info := range w.containers {
-				opened[info.Name] = must(client.Open(info))
+				o.containers[info.Name] = must(o.client.Open(info))
 			}
-			return opened
+			return o
 		}
 		elapse(time.Second)
 	}
@@ -107,8 +112,7 @@ func (w *world) draw(rng *rand.Rand, client, number int, last map[string]store.E
 	return c
 }
 
-func (w *world) make(ctx context.Context, containers map[string]*store.Container, c *call, rng *rand.Rand) (store.Item, error) {
-	ct := containers[c.container]
+func (w *world) make(ctx context.Context, o *opened, c *call, rng *rand.Rand) (store.Item, error) {
 	body := fmt.Appendf(nil, `{"id":%q,"a":%q,"tag":%q,"cat":"k%d","n":%d,"pad":"%0*d"}`,
 		c.item, c.item, c.tag, rng.IntN(catsMax), rng.IntN(100), 1+rng.IntN(300), 0)
 	opt := store.WriteOptions{IfMatch: c.ifMatch}
@@ -116,19 +120,20 @@ func (w *world) make(ctx context.Context, containers map[string]*store.Container
 		opt.IdempotencyKey = c.tag
 	}
 	key := keyOf(c.item)
-	c.partition = ct.PartitionFor(key)
-	switch c.kind {
-	case store.OpCreate:
-		return ct.Create(ctx, body, opt)
-	case store.OpReplace:
-		return ct.Replace(ctx, c.item, body, opt)
-	case store.OpDelete:
-		return store.Item{}, ct.Delete(ctx, key, c.item, opt)
-	case store.OpRead:
-		return ct.Read(ctx, key, c.item)
-	default:
-		return ct.Upsert(ctx, body, opt)
-	}
+	return w.through(ctx, o, c, func(ct *store.Container) (store.Item, error) {
+		switch c.kind {
+		case store.OpCreate:
+			return ct.Create(ctx, body, opt)
+		case store.OpReplace:
+			return ct.Replace(ctx, c.item, body, opt)
+		case store.OpDelete:
+			return store.Item{}, ct.Delete(ctx, key, c.item, opt)
+		case store.OpRead:
+			return ct.Read(ctx, key, c.item)
+		default:
+			return ct.Upsert(ctx, body, opt)
+		}
+	})
 }
 
 func keyOf(item string) feed.PartitionKey {

@@ -27,7 +27,7 @@
 // A plan, drawn from the seed, says how many operations clients make and what befalls the
 // nodes: they are killed as by kill -9 (the engine's files stay as they are at that moment, or are
 // lost), stopped in order, cut off, held silent past the end of their leases; connections of
-// clients break. A message that
+// clients break. In half of the plans partitions are split meanwhile, and those that come of it, too. A message that
 // a process sent before it died arrives or does not, at once or after the next owner has
 // replayed: that is the torn tail. Snapshots and trims are so frequent that most of the log
 // is gone at the end.
@@ -45,11 +45,16 @@
 //     older than what any client knew when the call began.
 //   - A log begins no later than its last commit allows, and no purge takes what a pipeline that
 //     was registered has not read (holds_test.go).
+//   - Nothing stands behind a split commit. The logs of the children begin at the LSN that it
+//     says, with one first commit each, and hold what lies in their ranges: an item's changes, a
+//     key's retries and what clients know go on from the parent's log in those (splits_test.go).
 //   - Replay from the very first commit, and the newest snapshot with the tail behind it,
-//     give engines with equal digests (I3).
+//     give engines with equal digests (I3). The first commit of a child is that of its root's log,
+//     of which is taken what lies in its range.
 //   - When nothing moves any more, the copies of a cascade and the sums of an aggregate are
 //     what a recomputation from the items gives (I6).
-//   - A minute after the last fault every item can be read.
+//   - A minute after the last fault every item can be read, no split is half done, and the catalog names what the
+//     logs say.
 //
 // # How far a seed repeats itself
 //

@@ -32,6 +32,8 @@ const (
 	asksNobody mutation = "logs are trimmed beyond what pipelines have read"
 	// copiesNothing lets a fan-out believe that its copies are made.
 	copiesNothing mutation = "pages of fan-outs are acknowledged and not made"
+	// bearsTwice stores each first commit of a child's log that somebody sends.
+	bearsTwice mutation = "the first commit of a child expects no sequence"
 )
 
 const snapshotSubjects = "millrace.snapshots."
@@ -103,9 +105,17 @@ func (m mutation) asked(c *conn, api string, o *operation) bool {
 	return false
 }
 
-// blind says whether a stream compares nothing.
-func (m mutation) blind(st *stream) bool {
-	return m == expectsNothing && st.isLog() || m == leasesTwice && st.name == "KV_millrace_leases"
+// blind says whether a stream compares nothing of what a message expects.
+func (m mutation) blind(st *stream, o *operation) bool {
+	switch m {
+	case expectsNothing:
+		return st.isLog()
+	case leasesTwice:
+		return st.name == "KV_millrace_leases"
+	case bearsTwice:
+		return st.isLog() && st.born > 1 && headerOf(o.header, "Nats-Expected-Last-Sequence") == strconv.FormatUint(st.born-1, 10)
+	}
+	return false
 }
 
 // holds says how late a stream tells of what was written.

@@ -34,6 +34,8 @@ type plan struct {
 	// From AwayAt on no process works on pipelines, for AwayFor, so that they read behind while
 	// stores go on to trim.
 	AwayAt, AwayFor time.Duration
+	// Splits are asked for while all this happens.
+	Splits []split
 	// Rights says that stores depose each other, and that leases last as long as they do by default.
 	Rights bool
 	// Mutation makes something wrong on purpose.
@@ -93,6 +95,7 @@ func planOf(seed uint64) plan {
 		}
 		slices.SortStableFunc(p.Faults, func(a, b fault) int { return cmp.Compare(a.At, b.At) })
 	}
+	p.Splits = splitsOf(rand.New(rand.NewPCG(seed, 6)))
 	return p
 }
 
@@ -119,6 +122,7 @@ func pipelinesOf(seed uint64) plan {
 	p := planOf(seed)
 	rng := rand.New(rand.NewPCG(seed, 1))
 	p.Pipelines, p.Partitions = 1+upTo(rng, 15*time.Second), 1+rng.IntN(2)
+	p.Splits = nil
 	p.AwayAt = p.Pipelines + upTo(rng, 4*time.Second)
 	if rng.IntN(2) == 0 {
 		p.AwayFor = 5*time.Second + upTo(rng, 10*time.Second)
@@ -137,6 +141,9 @@ func (p *plan) String() string {
 	fmt.Fprintf(&b, "  of 1000 messages %d are lost, %d late by up to %s\n", p.Message.Lose, p.Message.Late, p.Message.LateMax)
 	if p.Rights {
 		b.WriteString("  stores depose each other\n")
+	}
+	for _, s := range p.Splits {
+		fmt.Fprintf(&b, "  at %s: %s\n", s.At, s)
 	}
 	if p.Pipelines > 0 {
 		fmt.Fprintf(&b, "  pipelines over %d partitions, declared after %s\n", p.Partitions, p.Pipelines)
@@ -166,6 +173,9 @@ func (p *plan) smaller() []plan {
 	}
 	if p.AwayFor > 0 {
 		add(func(q *plan) { q.AwayFor = 0 })
+	}
+	for i := range p.Splits {
+		add(func(q *plan) { q.Splits = slices.Delete(slices.Clone(q.Splits), i, i+1) })
 	}
 	if p.Compress {
 		add(func(q *plan) { q.Compress = false })

@@ -14,12 +14,15 @@ type server struct {
 	n       *network
 	conns   []*conn
 	streams map[string]*stream
-	turn    int // of members of queue groups
+	gone    map[string][]*stream // logs that were deleted and had commits, by names
+	turn    int                  // of members of queue groups
 	// purged is told when messages have gone from the beginning of a stream; may be nil.
 	purged func(*stream)
 }
 
-func newServer(n *network) *server { return &server{n: n, streams: map[string]*stream{}} }
+func newServer(n *network) *server {
+	return &server{n: n, streams: map[string]*stream{}, gone: map[string][]*stream{}}
+}
 
 // subscription is one of a client.
 type subscription struct {
@@ -225,7 +228,7 @@ func (s *server) request(api string, o *operation) {
 		st.configure(o.data)
 		s.answer(o.reply, st.info(nil))
 	case "STREAM.DELETE":
-		delete(s.streams, name)
+		s.remove(st)
 		s.answer(o.reply, object{"success": true})
 	case "STREAM.INFO":
 		s.answer(o.reply, st.info(body))
@@ -240,6 +243,17 @@ func (s *server) request(api string, o *operation) {
 	default:
 		s.requestConsumer(st, api, o, body)
 	}
+}
+
+// remove deletes a stream. What was in a log stays for the judge.
+func (s *server) remove(st *stream) {
+	for _, c := range slices.Clone(st.made) {
+		c.remove()
+	}
+	if len(st.history) > 0 {
+		s.gone[st.name] = append(s.gone[st.name], st)
+	}
+	delete(s.streams, st.name)
 }
 
 func (s *server) list(whole bool) object {
@@ -267,6 +281,19 @@ func (s *server) create(name string, config []byte) object {
 	return st.info(nil)
 }
 
+// logs are those that are there, and those that were deleted.
+func (s *server) logs() (all []*stream) {
+	for _, st := range s.sorted() {
+		if st.isLog() {
+			all = append(all, st)
+		}
+	}
+	for _, gone := range s.gone {
+		all = append(all, gone...)
+	}
+	return all
+}
+
 // fork returns a server of another network that has the same streams; with whole they have
 // every message that was ever stored in a log.
 func (s *server) fork(whole bool) *server {
@@ -278,7 +305,7 @@ func (s *server) fork(whole bool) *server {
 		other.s, other.consumers, other.made = f, map[string]*consumer{}, nil
 		other.msgs, other.history = slices.Clone(st.msgs), slices.Clone(st.history)
 		if whole && st.isLog() {
-			other.msgs, other.first = slices.Clone(st.history), 1
+			other.msgs, other.first = slices.Clone(st.history), st.born
 		}
 		f.streams[name] = &other
 	}

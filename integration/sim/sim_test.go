@@ -22,6 +22,7 @@ var (
 	firstFlag         = flag.Uint64("sim.first", 1, "the first of them")
 	processesFlag     = flag.Int("sim.processes", runtime.NumCPU(), "how many processes run seeds at once")
 	forFlag           = flag.Duration("sim.for", 0, "begin no seeds after this time, 0 for all that are to be run")
+	smallerFlag       = flag.Bool("sim.smaller", true, "make a plan that fails smaller")
 	childFlag         = flag.Bool("sim.child", false, "run seeds for another process, which reads what became of each")
 )
 
@@ -63,17 +64,22 @@ type counts struct {
 	Declared int    `json:"declared"` // generations of pipelines
 	Walks    int    `json:"walks"`    // of their partitions, that began with items
 	Walked   uint64 `json:"walked"`   // items
+	Splits   int    `json:"splits"`
 }
 
 func (c *counts) add(o *counts) {
 	c.Seeds, c.Commits, c.Trimmed = c.Seeds+o.Seeds, c.Commits+o.Commits, c.Trimmed+o.Trimmed
 	c.Acks, c.Unknown, c.Epochs = c.Acks+o.Acks, c.Unknown+o.Unknown, c.Epochs+o.Epochs
+	c.Splits += o.Splits
 	c.Declared, c.Walks, c.Walked = c.Declared+o.Declared, c.Walks+o.Walks, c.Walked+o.Walked
 }
 
 func (c *counts) String() string {
 	text := fmt.Sprintf("%d seeds: %d commits, %d of them trimmed, %d calls acknowledged, %d unknown, %d terms of owners",
 		c.Seeds, c.Commits, c.Trimmed, c.Acks, c.Unknown, c.Epochs)
+	if c.Splits > 0 {
+		text += fmt.Sprintf(", %d splits", c.Splits)
+	}
 	if c.Declared > 0 {
 		text += fmt.Sprintf(", %d pipelines, %d walks over %d items", c.Declared, c.Walks, c.Walked)
 	}
@@ -111,8 +117,10 @@ func runHere(t *testing.T, count int, draw func(uint64) plan) (sum counts) {
 			continue
 		}
 		fails := func(p plan) (result, bool) { return failsAtOnce(t, p) }
-		if small, again, ok := shrink(p, fails); ok {
-			p, r = small, again
+		if *smallerFlag {
+			if small, again, ok := shrink(p, fails); ok {
+				p, r = small, again
+			}
 		}
 		t.Errorf("%s%s\nagain: go test ./integration/sim -run TestSimulation -args -sim.seed=%d -sim.declare=%t\n%s",
 			p.String(), list(r.failures), p.Seed, p.Pipelines > 0, keep(t, r.trace))

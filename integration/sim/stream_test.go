@@ -31,6 +31,7 @@ type stream struct {
 	last, first   uint64 // first is one behind last in an empty stream
 	msgs          []*message
 	history       []*message // of a log: all that it ever held
+	born          uint64     // the first sequence that it ever had
 	consumers     map[string]*consumer
 	made          []*consumer // in the order in which they were made
 }
@@ -47,8 +48,8 @@ func (st *stream) configure(config []byte) {
 		panic(err)
 	}
 	if st.config == nil {
-		st.first = max(c.First, 1)
-		st.last = st.first - 1
+		st.born = max(c.First, 1)
+		st.first, st.last = st.born, st.born-1
 	}
 	st.config, st.subjects, st.mostOfSubject = slices.Clone(config), c.Subjects, c.Most
 }
@@ -59,7 +60,7 @@ func (st *stream) takes(subject string) bool {
 
 // publish stores a message if what it expects holds, and returns the acknowledgement.
 func (st *stream) publish(o *operation) object {
-	blind := st.s.n.mutation.blind(st)
+	blind := st.s.n.mutation.blind(st, o)
 	if e := headerOf(o.header, "Nats-Expected-Last-Sequence"); !blind && e != "" && e != strconv.FormatUint(st.last, 10) {
 		return object{"error": wrongLast(st.last), "stream": st.name, "seq": 0}
 	}

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/store"
 )
@@ -24,16 +25,20 @@ type world struct {
 	dir    string    // below which nodes have theirs
 	began  time.Time // when the nodes were started first
 	nodes  []*node
-	// containers are what clients write to: things, and categories where there are pipelines.
+	// containers are what clients write to: things, and categories where there are pipelines. When all
+	// is at rest they are as the catalog has them then.
 	containers []store.ContainerInfo
-	hosts      []*host        // of clients
-	wg         sync.WaitGroup // of processes and clients
+	roots      []store.ContainerInfo // as they were made
+	hosts      []*host               // of clients
+	wg         sync.WaitGroup        // of processes and clients
 
 	mu       sync.Mutex
 	clock    int64
 	calls    []*call
 	starts   int
 	failures []string
+	asked    []*store.SplitResult          // that were planned
+	ranges   map[feed.Partition]feed.Range // of all that the judge has met
 
 	// Guarded by network.mu.
 	held []record // that were registered to the end
@@ -80,7 +85,7 @@ func run(t *testing.T, p plan) (r result) {
 	runtime.GC()
 	runtime.GC()
 	synctest.Test(t, func(*testing.T) {
-		w := &world{plan: p, dir: dir, net: newNetwork(p.Seed)}
+		w := &world{plan: p, dir: dir, net: newNetwork(p.Seed), ranges: map[feed.Partition]feed.Range{}}
 		w.server = newServer(w.net)
 		w.server.purged = w.purged
 		w.live()
@@ -134,6 +139,9 @@ func (w *world) live() {
 	if w.plan.Pipelines > 0 {
 		clients.Go(w.declare)
 	}
+	if len(w.plan.Splits) > 0 {
+		clients.Go(w.split)
+	}
 	w.fate()
 	clients.Wait()
 	close(done)
@@ -163,6 +171,7 @@ func (w *world) create() {
 			ChangeFeed: store.ChangeFeedSpec{Retention: &none},
 		})))
 	}
+	w.roots = w.containers
 }
 
 func (n *network) setFaults(f faults, m mutation) {
@@ -232,8 +241,9 @@ func (w *world) rest() {
 	defer nc.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	containers := w.open(ctx, nc, js)
 	elapse(8 * time.Second)
+	w.awaitSplits(js)
+	o := w.open(ctx, nc, js)
 	if w.plan.Pipelines > 0 {
 		w.settle()
 		ctx, cancel = context.WithTimeout(context.Background(), time.Minute)
@@ -243,7 +253,7 @@ func (w *world) rest() {
 		for {
 			c := &call{client: -1, number: i, kind: store.OpRead, container: "things", item: fmt.Sprintf("i%d", i)}
 			w.begin(c)
-			item, err := w.make(ctx, containers, c, rand.New(rand.NewPCG(0, 0)))
+			item, err := w.make(ctx, o, c, rand.New(rand.NewPCG(0, 0)))
 			c.err = err
 			w.end(c, item)
 			if c.outcome == acknowledged || c.status == store.StatusNotFound {

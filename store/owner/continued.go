@@ -166,6 +166,12 @@ func (r *Replayer) Apply(c *feed.Commit) error {
 	return nil
 }
 
+// Only has what is applied from now on taken as far as it lies in a range, as by a partition into which another one is split.
+// What the first commit of the log says must have been applied, and nobody may write to the engine meanwhile.
+func (r *Replayer) Only(within feed.Range) {
+	r.a.p.SetShare(shareOf(within, len(r.a.schema.key), func() *schema { return r.a.schema }))
+}
+
 // LSN is that of the last commit that the engine holds, 0 if it holds none.
 func (r *Replayer) LSN() feed.LSN { return r.a.last.lsn }
 
