@@ -367,7 +367,11 @@ func (s *Server) makeHeir(ctx context.Context, db *engine.DB, p *Partition, info
 		return nil, err
 	}
 	p.tellSplit(fmt.Sprintf("it is being split: %d follows its log", child.Number))
-	return h, h.follow(ctx, p.state.Load().lsn)
+	if err := h.follow(ctx, p.state.Load().lsn); err != nil {
+		h.close() // or what this process serves of the child later would go by its share
+		return nil, err
+	}
+	return h, nil
 }
 
 // childLog returns the empty log of a child, which it makes if it is not there. One that was made for an earlier first LSN
