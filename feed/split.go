@@ -10,7 +10,7 @@ import (
 const (
 	// ControlPrepareSplit says how the partition is to be split. It may be given up.
 	ControlPrepareSplit = "prepare-split"
-	// ControlSplit is the only transaction of the last commit of a log: its items have gone to the children.
+	// ControlSplit is the last transaction of the last commit of a log: its items have gone to the children.
 	ControlSplit = "split"
 	// ControlAbandonSplit gives up what was prepared.
 	ControlAbandonSplit = "abandon-split"

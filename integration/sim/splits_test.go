@@ -280,8 +280,8 @@ func (w *world) judgeSplitCommit(s *strand, c *feed.Commit) {
 	}
 	if is != nil {
 		s.split = is
-		if len(c.Transactions) != 1 {
-			w.failf("the split commit %s of %s has %d transactions", c.LSN, s.id, len(c.Transactions))
+		if k := c.Transactions[len(c.Transactions)-1].Control; k == nil || k.Kind != feed.ControlSplit {
+			w.failf("the split commit %s of %s has more behind the split", c.LSN, s.id)
 		}
 	}
 	for i := range c.Transactions {

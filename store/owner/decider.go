@@ -153,7 +153,7 @@ func (d *decider) sources() (in, pages chan *call) {
 }
 
 func (d *decider) full() bool {
-	return d.draft.changes >= d.p.cfg.CommitItemsMax || d.draft.bytes >= store.CommitBytesMax/2
+	return d.draft.ends != nil || d.draft.changes >= d.p.cfg.CommitItemsMax || d.draft.bytes >= store.CommitBytesMax/2
 }
 
 func (d *decider) handedOver() {

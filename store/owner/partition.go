@@ -302,6 +302,10 @@ func (p *Partition) handle(ctx context.Context, r *store.Request) *store.Respons
 			span = p.heat.Begin(heat.Read, !single(r)) // behind the barrier: waiting is no work
 		}
 		if resp := h.read(ctx, p, r); resp != nil {
+			// What was read before the log was ended is true. Behind its end others may have written to the children.
+			if why := p.closedFor.Load(); why != nil && !h.evenClosed {
+				return &store.Response{Err: why}
+			}
 			if h.heat != nil {
 				p.heat.End(span, h.heat(p, r, resp))
 			}

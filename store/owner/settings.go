@@ -242,8 +242,8 @@ func (p *Partition) onCommitter(ctx context.Context, f func(*committer)) bool {
 	}
 }
 
-// control appends the control transaction that make returns, which runs on the decider's goroutine, and waits until it is
-// applied. nil appends nothing.
+// control appends the control transaction that make returns, which runs on the decider's goroutine, and waits as settle does.
+// nil appends nothing.
 func (p *Partition) control(ctx context.Context, make func(d *decider) *feed.Control) error {
 	return p.settle(ctx, func(d *decider) {
 		v := d.view()
@@ -255,7 +255,10 @@ func (p *Partition) control(ctx context.Context, make func(d *decider) *feed.Con
 	})
 }
 
-// settle runs f on the decider's goroutine, and waits until what it has decided is applied.
+// settle runs f on the decider's goroutine, and waits until what it has decided is applied, is certainly not appended
+// (errNotAppended), or the term ends.
+//
+//nolint:contextcheck // what was handed over is waited for, though ctx ends: it may be in the log
 func (p *Partition) settle(ctx context.Context, f func(d *decider)) error {
 	var lsn feed.LSN
 	var generation uint64
@@ -266,7 +269,7 @@ func (p *Partition) settle(ctx context.Context, f func(d *decider)) error {
 	}) {
 		return errStopped
 	}
-	return p.waitApplied(ctx, lsn, generation)
+	return p.waitApplied(context.WithoutCancel(ctx), lsn, generation)
 }
 
 // waitApplied waits until the commit that was decided for lsn is applied. The

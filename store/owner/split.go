@@ -397,8 +397,11 @@ func (p *Partition) endWith(ctx context.Context, split *feed.Split, heirs []*hei
 		return errStopped
 	}
 	began := time.Now()
-	if err := p.commitSplit(ctx, split); err != nil {
-		p.closedFor.CompareAndSwap(refusal, nil)
+	if sent, err := p.commitSplit(ctx, split); err != nil {
+		// Where it may be in the log, the term is over, and the next owner knows.
+		if !sent {
+			p.closedFor.CompareAndSwap(refusal, nil)
+		}
 		return err
 	}
 	end := p.state.Load().lsn
@@ -411,10 +414,11 @@ func (p *Partition) endWith(ctx context.Context, split *feed.Split, heirs []*hei
 	return nil
 }
 
-// commitSplit ends the log, which ends the term of the partition.
-func (p *Partition) commitSplit(ctx context.Context, split *feed.Split) error {
+// commitSplit ends the log, which ends the term of the partition. After an error, sent says that the commit may be in the
+// log nevertheless, or may come there.
+func (p *Partition) commitSplit(ctx context.Context, split *feed.Split) (sent bool, err error) {
 	var wrong error
-	err := p.control(ctx, func(d *decider) *feed.Control {
+	err = p.control(ctx, func(d *decider) *feed.Control {
 		if is := p.splitting.Load(); is == nil || is.ID != split.ID {
 			wrong = fmt.Errorf("split %s was given up", split.ID)
 			return nil
@@ -422,10 +426,11 @@ func (p *Partition) commitSplit(ctx context.Context, split *feed.Split) error {
 		var control *feed.Control
 		if control, wrong = split.Control(feed.ControlSplit); wrong == nil {
 			d.draft.ends = errSplit
+			sent = true
 		}
 		return control
 	})
-	return errors.Join(wrong, err)
+	return sent && !errors.Is(err, errNotAppended), errors.Join(wrong, err)
 }
 
 // endSplit does what follows from the split with which the log of a partition ends: it begins the children's logs, and has
