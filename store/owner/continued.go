@@ -251,7 +251,9 @@ func (s *Server) Follow(ctx context.Context, id feed.Partition, work func(ctx co
 		if err := s.noteListed(h.db, id, log.ID(), want); err != nil {
 			return err
 		}
-		s.noteFollowed(id, nil)
+		if !s.noteFollowed(id, nil) {
+			return fmt.Errorf("partition %s: %w: its copy is made ready by a split", id, ErrNotFollowed)
+		}
 		defer s.endFollowed(id)
 		p := newPartition(id, s.cfg, log, db, noRight{}, s.leases.Holder())
 		p.follows = true
@@ -273,11 +275,15 @@ func (s *Server) Follow(ctx context.Context, id feed.Partition, work func(ctx co
 }
 
 // noteFollowed notes that a partition's copy is written by who follows its log. db is nil while it may be
-// loaded, when nobody else may look at it.
-func (s *Server) noteFollowed(id feed.Partition, db *engine.Partition) {
+// loaded, when nobody else may look at it. It is false where who splits its parent writes to it.
+func (s *Server) noteFollowed(id feed.Partition, db *engine.Partition) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.heirs[id] != nil {
+		return false
+	}
 	s.followed[id] = db
+	return true
 }
 
 func (s *Server) endFollowed(id feed.Partition) {

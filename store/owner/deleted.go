@@ -119,13 +119,17 @@ func (s *Server) unlisted(id feed.Partition) bool {
 	return ready && !slices.ContainsFunc(info.Named(), func(p store.PartitionInfo) bool { return p.Number == id.Number })
 }
 
-// inUse says whether this process serves a partition, opens it, or follows it.
+// inUse says whether this process serves a partition, opens it, follows it, or makes it ready.
 func (s *Server) inUse(id feed.Partition) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.inUseLocked(id)
+}
+
+func (s *Server) inUseLocked(id feed.Partition) bool {
 	_, serving := s.open[id]
 	_, followed := s.followed[id]
-	return serving || followed || s.leases.Has(LeaseResource(id))
+	return serving || followed || s.heirs[id] != nil || s.leases.Has(LeaseResource(id))
 }
 
 // undeleted says why a partition's state has to stay though the catalog does not list its container; "" if that was

@@ -246,13 +246,23 @@ func (s *Server) awaitHeir(ctx context.Context, id feed.Partition) error {
 	}
 }
 
-// noteHeirs says that the children's engines are written by who splits their parent.
-func (s *Server) noteHeirs(container feed.ResourceID, split *feed.Split, cancel context.CancelFunc) {
+// noteHeirs says that the children's engines are written by who splits their parent. It is false if one of them is in use:
+// the split was completed, and this process is late to learn it.
+//
+//	own         has the lease   looks for an heir: there is one, it ends it and waits
+//	noteHeirs                                      there is a lease: no heir
+func (s *Server) noteHeirs(container feed.ResourceID, split *feed.Split, cancel context.CancelFunc) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, child := range split.Children {
+		if s.inUseLocked(feed.Partition{Container: container, Number: child.Number}) {
+			return false
+		}
+	}
+	for _, child := range split.Children {
 		s.heirs[feed.Partition{Container: container, Number: child.Number}] = &heirship{cancel, make(chan struct{})}
 	}
+	return true
 }
 
 func (s *Server) endHeirs(container feed.ResourceID, split *feed.Split) {

@@ -252,6 +252,10 @@ func (s *Server) split(ctx context.Context, p *Partition, info *store.ContainerI
 		}
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
+		defer context.AfterFunc(p.lease.Trust(), cancel)() // who owns the partition then makes them ready
+		if !s.noteHeirs(info.ID, split, cancel) {
+			return errStopped
+		}
 		heirs := make([]*heir, 0, len(split.Children))
 		defer func() {
 			for _, h := range heirs {
@@ -259,7 +263,6 @@ func (s *Server) split(ctx context.Context, p *Partition, info *store.ContainerI
 			}
 			s.endHeirs(info.ID, split)
 		}()
-		s.noteHeirs(info.ID, split, cancel)
 		for _, child := range split.Children {
 			made, err := s.makeHeir(ctx, h.db, p, info, split, child)
 			if err != nil {
