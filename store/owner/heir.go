@@ -106,10 +106,15 @@ func (p *Partition) inherit(ctx context.Context, log Log, parent feed.Partition,
 	if err != nil {
 		return nil, fmt.Errorf("partition %s: %w", p.id, err)
 	}
-	if state.Log != log.ID() || state.Applied > upTo {
-		if state, err = h.plant(ctx, upTo); err != nil {
-			return nil, err
-		}
+	fits := state.Log == log.ID() && state.Applied <= upTo
+	if fits {
+		fits, err = h.goesOn(ctx, state.Applied, state.Sum)
+	}
+	if err == nil && !fits {
+		state, err = h.plant(ctx, upTo)
+	}
+	if err != nil {
+		return nil, err
 	}
 	p.unfit = "" // it was another log's, and that is its parent's
 	h.a = &applier{p: p.engine, log: p.log, partial: true, last: applied{lsn: state.Applied, sum: state.Sum, time: state.Time}}
@@ -118,6 +123,27 @@ func (p *Partition) inherit(ctx context.Context, log Log, parent feed.Partition,
 	}
 	p.engine.SetShare(shareOf(within, len(h.a.schema.key), func() *schema { return h.a.schema }))
 	return h, nil
+}
+
+// goesOn says whether the parent's log goes on from a state. It does not where it was trimmed since, as after a split that was
+// given up, or has another history.
+func (h *heir) goesOn(ctx context.Context, at feed.LSN, sum feed.Checksum) (bool, error) {
+	first, last, err := h.log.Bounds(ctx)
+	if err != nil {
+		return false, fmt.Errorf("partition %s: log of %s: %w", h.p.id, h.parent, err)
+	}
+	if at+1 < first || at > last {
+		return false, nil
+	}
+	// A commit that was trimmed is known by what the one behind it says of it.
+	c, err := h.log.Read(ctx, max(at, first))
+	if err != nil {
+		return false, fmt.Errorf("partition %s: log of %s: %w", h.p.id, h.parent, err)
+	}
+	if at < first {
+		return c.Prev == sum, nil
+	}
+	return c.Sum == sum, nil
 }
 
 // plant loads the newest seed of the child.
@@ -130,7 +156,14 @@ func (h *heir) plant(ctx context.Context, upTo feed.LSN) (engine.State, error) {
 			if m.Log != h.log.ID() || m.LSN > upTo {
 				continue
 			}
-			err := h.p.loadInto(ctx, from, m, &feed.Shape{})
+			fits, err := h.goesOn(ctx, m.LSN, m.State().Sum)
+			if err != nil {
+				return engine.State{}, err
+			}
+			if !fits {
+				continue
+			}
+			err = h.p.loadInto(ctx, from, m, &feed.Shape{})
 			if err == nil {
 				h.p.log.Info("seed of the partition loaded", "of", h.parent.String(), "lsn", uint64(m.LSN), "entries", m.Entries, "bytes", m.Bytes)
 				return h.p.engine.State()
