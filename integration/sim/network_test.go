@@ -147,6 +147,7 @@ type host struct {
 	until time.Time // nothing leaves it or reaches it before
 	// Nothing reaches the leases' bucket before, nor comes from there.
 	stranded time.Time
+	jammed   time.Time // likewise, of all of JetStream; clients reach the host
 }
 
 func (s *server) host(name string) *host { return &host{n: s.n, server: s, name: name} }
@@ -194,9 +195,20 @@ func (h *host) strand(d time.Duration) {
 
 // strands reports whether a message of this subject, or with this reply, is lost.
 func (h *host) strands(subjects ...string) bool {
+	if h.jams() && slices.ContainsFunc(subjects, ofJetStream) {
+		return true
+	}
 	return time.Now().Before(h.stranded) && slices.ContainsFunc(subjects, func(s string) bool {
 		return strings.HasPrefix(s, "$KV.millrace_leases.") || strings.HasPrefix(s, "$JS.") && strings.Contains(s, "KV_millrace_leases")
 	})
+}
+
+// jams says whether nothing of JetStream reaches the host, or leaves it.
+func (h *host) jams() bool { return time.Now().Before(h.jammed) }
+
+// ofJetStream says whether a subject is not one of requests to owners and of their answers.
+func ofJetStream(subject string) bool {
+	return subject != "" && !strings.HasPrefix(subject, "_INBOX.") && !strings.HasPrefix(subject, "millrace.store.") && !strings.HasPrefix(subject, "millrace.read.")
 }
 
 // InProcessConn implements nats.InProcessConnProvider.

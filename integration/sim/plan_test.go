@@ -36,6 +36,8 @@ type plan struct {
 	AwayAt, AwayFor time.Duration
 	// Splits are asked for while all this happens.
 	Splits []split
+	// Ambushes befall who takes a step of a split, at that moment.
+	Ambushes []ambush
 	// Rights says that stores depose each other, and that leases last as long as they do by default.
 	Rights bool
 	// Mutation makes something wrong on purpose.
@@ -66,6 +68,7 @@ const (
 	silences faultKind = "silence" // nothing leaves or reaches the node
 	cuts     faultKind = "cut"     // connections break
 	strands  faultKind = "strand"  // the leases' bucket is out of the node's reach, and nothing else
+	jams     faultKind = "jam"     // JetStream is; clients reach the node
 )
 
 // planOf draws a plan.
@@ -96,6 +99,7 @@ func planOf(seed uint64) plan {
 		slices.SortStableFunc(p.Faults, func(a, b fault) int { return cmp.Compare(a.At, b.At) })
 	}
 	p.Splits = splitsOf(rand.New(rand.NewPCG(seed, 6)))
+	p.Ambushes = ambushesOf(rand.New(rand.NewPCG(seed, 7)), len(p.Splits))
 	return p
 }
 
@@ -122,7 +126,7 @@ func pipelinesOf(seed uint64) plan {
 	p := planOf(seed)
 	rng := rand.New(rand.NewPCG(seed, 1))
 	p.Pipelines, p.Partitions = 1+upTo(rng, 15*time.Second), 1+rng.IntN(2)
-	p.Splits = nil
+	p.Splits, p.Ambushes = nil, nil
 	p.AwayAt = p.Pipelines + upTo(rng, 4*time.Second)
 	if rng.IntN(2) == 0 {
 		p.AwayFor = 5*time.Second + upTo(rng, 10*time.Second)
@@ -144,6 +148,9 @@ func (p *plan) String() string {
 	}
 	for _, s := range p.Splits {
 		fmt.Fprintf(&b, "  at %s: %s\n", s.At, s)
+	}
+	for _, a := range p.Ambushes {
+		fmt.Fprintf(&b, "  when for the %d. time %s: %s, for %s\n", a.Nth, a.Step, a.Kind, a.For)
 	}
 	if p.Pipelines > 0 {
 		fmt.Fprintf(&b, "  pipelines over %d partitions, declared after %s\n", p.Partitions, p.Pipelines)
@@ -176,6 +183,9 @@ func (p *plan) smaller() []plan {
 	}
 	for i := range p.Splits {
 		add(func(q *plan) { q.Splits = slices.Delete(slices.Clone(q.Splits), i, i+1) })
+	}
+	for i := range p.Ambushes {
+		add(func(q *plan) { q.Ambushes = slices.Delete(slices.Clone(q.Ambushes), i, i+1) })
 	}
 	if p.Compress {
 		add(func(q *plan) { q.Compress = false })

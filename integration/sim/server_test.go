@@ -18,6 +18,8 @@ type server struct {
 	turn    int                  // of members of queue groups
 	// purged is told when messages have gone from the beginning of a stream; may be nil.
 	purged func(*stream)
+	// stored is told when a log has taken a message of a host; may be nil.
+	stored func(*host, *message)
 }
 
 func newServer(n *network) *server {
@@ -67,7 +69,13 @@ func (s *server) publish(c *conn, o *operation) {
 	}
 	for _, st := range s.sorted() {
 		if st.takes(o.subject) {
-			s.answer(o.reply, st.publish(o))
+			ack := st.publish(o)
+			if s.stored != nil && st.isLog() && ack["error"] == nil {
+				s.stored(c.host, st.msgs[len(st.msgs)-1])
+			}
+			if !c.host.jams() {
+				s.answer(o.reply, ack)
+			}
 			return
 		}
 	}

@@ -40,8 +40,12 @@ type world struct {
 	asked    []*store.SplitResult          // that were planned
 	ranges   map[feed.Partition]feed.Range // of all that the judge has met
 
+	turn     chan struct{} // holds a token while something befalls a node
+	ambushed chan ambushed // that is to be killed
+
 	// Guarded by network.mu.
-	held []record // that were registered to the end
+	steps map[splitStep]int // that were taken
+	held  []record          // that were registered to the end
 }
 
 // result is what became of a run.
@@ -85,9 +89,10 @@ func run(t *testing.T, p plan) (r result) {
 	runtime.GC()
 	runtime.GC()
 	synctest.Test(t, func(*testing.T) {
-		w := &world{plan: p, dir: dir, net: newNetwork(p.Seed), ranges: map[feed.Partition]feed.Range{}}
+		w := &world{plan: p, dir: dir, net: newNetwork(p.Seed), ranges: map[feed.Partition]feed.Range{}, turn: make(chan struct{}, 1), ambushed: make(chan ambushed, 1)}
 		w.server = newServer(w.net)
 		w.server.purged = w.purged
+		w.server.stored = w.stored
 		w.live()
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -136,6 +141,8 @@ func (w *world) live() {
 	}
 	done := make(chan struct{})
 	w.wg.Go(func() { w.cut(done) })
+	var ambushes sync.WaitGroup
+	ambushes.Go(func() { w.ambush(done) })
 	if w.plan.Pipelines > 0 {
 		clients.Go(w.declare)
 	}
@@ -145,6 +152,7 @@ func (w *world) live() {
 	w.fate()
 	clients.Wait()
 	close(done)
+	ambushes.Wait()
 	w.net.setFaults(faults{}, "")
 	w.rest()
 	for _, n := range w.nodes {
@@ -186,20 +194,25 @@ func (w *world) fate() {
 	var restarts sync.WaitGroup
 	for _, f := range w.plan.Faults {
 		elapse(f.At - time.Since(began))
+		w.turn <- struct{}{}
 		n := w.nodes[f.Node]
 		if n.run == nil {
+			<-w.turn
 			continue
 		}
 		w.net.note(n.name, string(f.Kind))
 		switch f.Kind {
 		case silences:
 			n.run.host.silence(f.For)
+			<-w.turn
 			continue
 		case cuts:
 			n.run.host.cut()
+			<-w.turn
 			continue
 		case strands:
 			n.run.host.strand(f.For)
+			<-w.turn
 			continue
 		case stops:
 			n.stop()
@@ -211,6 +224,7 @@ func (w *world) fate() {
 			n.start()
 		})
 		restarts.Wait()
+		<-w.turn
 	}
 }
 
