@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -80,7 +81,7 @@ func (w *world) open(ctx context.Context, nc *nats.Conn, js jetstream.JetStream)
 	for {
 		catalog, err := store.OpenCatalog(ctx, js, store.CatalogConfig{})
 		if err == nil {
-			o := &opened{store.NewClient(nc, catalog, store.ClientConfig{Timeout: 8 * time.Second}), map[string]*store.Container{}}
+			o := &opened{store.NewClient(nc, catalog, store.ClientConfig{Timeout: cmp.Or(w.plan.Timeout, 8*time.Second)}), map[string]*store.Container{}}
 			for _, info := range w.containers {
 				o.containers[info.Name] = must(o.client.Open(info))
 			}

@@ -36,6 +36,8 @@ type plan struct {
 	AwayAt, AwayFor time.Duration
 	// Splits are asked for while all this happens.
 	Splits []split
+	// Timeout is that of clients; 0 is the usual one.
+	Timeout time.Duration
 	// Ambushes befall who takes a step of a split, at that moment.
 	Ambushes []ambush
 	// Rights says that stores depose each other, and that leases last as long as they do by default.
@@ -117,6 +119,10 @@ func silencesOf(seed uint64) plan {
 			f.Kind, f.For = strands, upTo(rng, 2*leaseTTL)
 		}
 		p.Faults = append(p.Faults, f)
+	}
+	if p.Rights && len(p.Splits) > 0 {
+		// Who has ended a log does not learn it, and clients reach it, while others serve the children.
+		p.Timeout, p.Ambushes = 1500*time.Millisecond, []ambush{{ends, 1, jams, 3*time.Second + upTo(rng, 6*time.Second)}}
 	}
 	return p
 }

@@ -138,10 +138,13 @@ func (w *world) through(ctx context.Context, o *opened, c *call, do func(*store.
 		refusal, refused := errors.AsType[*store.Error](err)
 		undecided := err != nil && (!refused || refusal.Status == store.StatusGone || refusal.Status == store.StatusUnavailable)
 		maybe = maybe || errors.Is(err, store.ErrUnknown)
-		if !undecided || len(w.plan.Splits) == 0 || tries == 3 || maybe && c.kind != store.OpRead && !c.idempotent {
+		if !undecided || len(w.plan.Splits) == 0 {
 			break
 		}
 		o.again(ctx, c.container)
+		if tries == 3 || maybe && c.kind != store.OpRead && !c.idempotent {
+			break
+		}
 	}
 	if err != nil && maybe && !errors.Is(err, store.ErrUnknown) {
 		err = fmt.Errorf("%w: and then: %s", store.ErrUnknown, err.Error())
