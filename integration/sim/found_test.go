@@ -11,7 +11,7 @@ import (
 
 // TestMutations_AreFound shows that the simulation can fail.
 func TestMutations_AreFound(t *testing.T) {
-	for _, m := range []mutation{acknowledgesFirst, expectsNothing, leasesTwice, readsNothingBack, trimsMore, asksNobody, copiesNothing} {
+	for _, m := range []mutation{acknowledgesFirst, expectsNothing, leasesTwice, readsNothingBack, trimsMore, asksNobody, copiesNothing, bearsTwice} {
 		t.Run(string(m), func(t *testing.T) {
 			for seed := range uint64(mutationSeeds) {
 				p := planOf(seed + 1)

@@ -137,12 +137,12 @@ func (w *world) through(ctx context.Context, o *opened, c *call, do func(*store.
 		item, err = do(ct)
 		refusal, refused := errors.AsType[*store.Error](err)
 		undecided := err != nil && (!refused || refusal.Status == store.StatusGone || refusal.Status == store.StatusUnavailable)
-		maybe = maybe || errors.Is(err, store.ErrUnknown)
+		maybe = maybe || c.kind != store.OpRead && errors.Is(err, store.ErrUnknown)
 		if !undecided || len(w.plan.Splits) == 0 {
 			break
 		}
 		o.again(ctx, c.container)
-		if tries == 3 || maybe && c.kind != store.OpRead && !c.idempotent {
+		if tries == 3 || maybe && !c.idempotent {
 			break
 		}
 	}
