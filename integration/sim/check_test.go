@@ -232,7 +232,7 @@ func (w *world) judgeDigests(all lineage) {
 // its engine.
 func (w *world) rebuilt(name string, id feed.Partition, whole bool) (digest uint64, lsn feed.LSN) {
 	other := &world{plan: w.plan, dir: w.dir, containers: w.containers, net: w.net, server: w.server.fork(whole)}
-	other.plan.Pipelines, other.plan.Splits = 0, nil
+	other.plan.Pipelines, other.plan.Splits, other.plan.Timeout = 0, nil, 0
 	n := &node{w: other, name: name, dir: filepath.Join(w.dir, name+"-"+id.Stream())}
 	n.start()
 	nc, js := connect(other.server.host("reader"))

@@ -165,14 +165,23 @@ func (o *opened) again(ctx context.Context, name string) {
 func (w *world) awaitSplits(js jetstream.JetStream) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	catalog := must(store.OpenCatalog(ctx, js, store.CatalogConfig{}))
+	catalog, err := store.OpenCatalog(ctx, js, store.CatalogConfig{})
+	if err != nil {
+		w.failf("a minute after the last fault the catalog does not answer: %v", err)
+		return
+	}
 	for {
 		now := slices.Clone(w.roots)
 		left := ""
 		for i := range now {
-			now[i] = must(catalog.Get(context.Background(), now[i].Database, now[i].Name))
-			for _, s := range now[i].Splits {
-				left += fmt.Sprintf("%s of %d; ", s.ID, s.Parent)
+			is, err := catalog.Get(ctx, now[i].Database, now[i].Name)
+			if err != nil {
+				left += err.Error()
+				continue
+			}
+			now[i] = is
+			for _, s := range is.Splits {
+				left += fmt.Sprintf("split %s of %d; ", s.ID, s.Parent)
 			}
 		}
 		w.containers = now
@@ -180,7 +189,7 @@ func (w *world) awaitSplits(js jetstream.JetStream) {
 			return
 		}
 		if ctx.Err() != nil {
-			w.failf("a minute after the last fault splits are half done: %s", left)
+			w.failf("a minute after the last fault the catalog does not answer, or splits are half done: %s", left)
 			return
 		}
 		elapse(500 * time.Millisecond)

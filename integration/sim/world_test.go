@@ -253,10 +253,10 @@ func (w *world) rest() {
 	}
 	nc, js := connect(w.server.host("reader"))
 	defer nc.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
 	elapse(8 * time.Second)
 	w.awaitSplits(js)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
 	o := w.open(ctx, nc, js)
 	if w.plan.Pipelines > 0 {
 		w.settle()
