@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -204,7 +205,8 @@ func (c *Catalog) ForgetFormer(ctx context.Context, database, name string, numbe
 }
 
 // MakeChildLog makes the log of a partition into which another is split, behind LSN after, and returns it. One that
-// is there already stays.
+// is there already stays. The error is 410 if the record does not name the partition any more: it was split too and
+// forgotten, while this maker was late.
 func (c *Catalog) MakeChildLog(ctx context.Context, info *ContainerInfo, p PartitionInfo, after feed.LSN) (*feed.Log, error) {
 	record, err := info.encode()
 	if err != nil {
@@ -216,8 +218,39 @@ func (c *Catalog) MakeChildLog(ctx context.Context, info *ContainerInfo, p Parti
 	if cfg.Labels, err = Labels(record, time.Now(), p); err != nil {
 		return nil, fmt.Errorf("container %s/%s: %w", info.Database, info.Name, err)
 	}
-	if err := feed.CreateLog(ctx, c.js, partition, p.Log, cfg); err != nil {
+	err = feed.CreateLog(ctx, c.js, partition, p.Log, cfg)
+	// Also after an error: the request may have been carried out.
+	if forgotten := c.removeForgotten(ctx, info, partition); forgotten != nil {
+		return nil, errors.Join(forgotten, err)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return feed.OpenLog(ctx, c.js, partition, c.cfg.Log)
+}
+
+// removeForgotten removes a log that was made of a partition which the container's record does not name any more. Numbers
+// are not used again, so nobody else has it, and a log without a name damages the catalog. A record that is not there
+// proves nothing: it may be lost.
+//
+//	late maker          others
+//	                    0 is split into 1 and 2, 2 into 3 and 4; 0 and 2 are forgotten, with their logs
+//	makes the log of 2
+func (c *Catalog) removeForgotten(ctx context.Context, info *ContainerInfo, p feed.Partition) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unnamedMax) // the maker may have gone
+	defer cancel()
+	names := func(i *ContainerInfo) bool {
+		return i.ID != info.ID || slices.ContainsFunc(i.Named(), func(n PartitionInfo) bool { return n.Number == p.Number })
+	}
+	now, err := c.Newest(ctx, info.Database, info.Name)
+	if err == nil && !names(&now) {
+		now, err = c.Confirm(ctx, info.Database, info.Name) // a leader that was cut off shows what was before
+	}
+	if err != nil || names(&now) {
+		return nil //nolint:nilerr // nothing says that it is forgotten
+	}
+	if err := feed.DeleteLog(ctx, c.js, p); err != nil {
+		return err
+	}
+	return Refuse(StatusGone, "partition %s was split, and its log is not needed any more", p)
 }
