@@ -27,7 +27,8 @@
 // A plan, drawn from the seed, says how many operations clients make and what befalls the
 // nodes: they are killed as by kill -9 (the engine's files stay as they are at that moment, or are
 // lost), stopped in order, cut off, held silent past the end of their leases; connections of
-// clients break. In half of the plans partitions are split meanwhile, and those that come of it, too. A message that
+// clients break. In half of the plans partitions are split meanwhile, and those that come of it, too; who takes a step of a
+// split may be killed, silenced or cut off from JetStream at that moment (ambush_test.go). A message that
 // a process sent before it died arrives or does not, at once or after the next owner has
 // replayed: that is the torn tail. Snapshots and trims are so frequent that most of the log
 // is gone at the end.
