@@ -1,69 +1,52 @@
 package owner
 
 import (
-	"context"
+	"errors"
 	"testing"
-	"time"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/engine"
 )
 
-// The split commit is on its way when who splits is told to end. The partition answers nobody until it is known what became
-// of the commit: whoever finds it in the log serves the children without waiting.
-func TestSplit_StaysClosedWhileItsCommitMayBeInTheLog(t *testing.T) {
+// What a process has of a child may be older than the trim point of the parent, or of another history of its log, when a
+// split was given up and is prepared anew. It is not gone on from then: the child begins with a seed.
+func TestHeir_BeginsAnewWhereTheParentsLogDoesNotGoOn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, store.ContainerSpec{PartitionKey: []string{"/pk"}, Partitions: 1})
 	n := w.start(t.TempDir())
-	at := feed.EvenRanges(2)[1].Min
-	split, err := n.prepareSplit(t.Context(), &store.PlannedSplit{ID: "s", Children: []store.PartitionInfo{
-		{Number: 1, Range: feed.Range{Max: at}, Log: feed.NewLogID()}, {Number: 2, Range: feed.Range{Min: at, Max: feed.EPKMax}, Log: feed.NewLogID()},
-	}})
+	end := n.state.Load()
+	id := feed.Partition{Container: w.id.Container, Number: 1}
+	child, err := n.db.Partition(id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	result := make(chan error, 1)
-	n.log.fault(func(_ context.Context, appendIt func() (feed.LSN, error)) (feed.LSN, error) {
-		cancel()
-		select {
-		case err := <-result:
-			t.Errorf("it ended while the commit was on its way: %v", err)
-			result <- err
-		case <-time.After(100 * time.Millisecond):
-		}
-		if n.closedFor.Load() == nil {
-			t.Error("the partition answers while the commit is on its way")
-		}
-		return appendIt()
-	})
-	go func() { result <- n.endWith(ctx, split, nil) }()
-	if err := <-result; err != nil {
-		t.Error(err)
-	}
-	if n.closedFor.Load() == nil {
-		t.Error("the partition answers behind its split commit")
-	}
-	if err := n.ended(); err == nil || !opensAnew(err) {
-		t.Errorf("the term ended with %v", err)
-	}
-}
-
-// An append that certainly did not happen leaves the partition as it was.
-func TestSplit_OpensAgainWhereItsCommitWasNotAppended(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, store.ContainerSpec{PartitionKey: []string{"/pk"}, Partitions: 1})
-	n := w.start(t.TempDir())
-	at := feed.EvenRanges(2)[1].Min
-	split, err := n.prepareSplit(t.Context(), &store.PlannedSplit{ID: "s", Children: []store.PartitionInfo{
-		{Number: 1, Range: feed.Range{Max: at}, Log: feed.NewLogID()}, {Number: 2, Range: feed.Range{Min: at, Max: feed.EPKMax}, Log: feed.NewLogID()},
-	}})
+	parent, err := n.engine.State()
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.log.fault(func(context.Context, func() (feed.LSN, error)) (feed.LSN, error) { return 0, feed.ErrStorage })
-	if err := n.endWith(t.Context(), split, nil); err == nil || n.closedFor.Load() != nil {
-		t.Errorf("%v, and the partition answers nothing: %v", err, n.closedFor.Load())
+	for _, tt := range []struct {
+		name string
+		sum  feed.Checksum
+		fits bool
+	}{
+		{"the log has another commit there", end.sum + 1, false},
+		{"the log goes on from it", end.sum, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := child.NewBatch(nil)
+			b.SetState(engine.State{Log: n.log.ID(), Applied: end.lsn, Sum: tt.sum, Time: end.time, Settings: parent.Settings})
+			if err := b.Commit(); err != nil {
+				t.Fatal(err)
+			}
+			p := newPartition(id, n.cfg, n.log, child, noRight{}, "node-1/1")
+			h, err := p.inherit(t.Context(), n.log, w.id, feed.Range{Max: feed.EPKMax}, end.lsn)
+			if tt.fits && err != nil || !tt.fits && !errors.Is(err, errNoSeed) {
+				t.Errorf("%v; it fits: %t", err, tt.fits)
+			}
+			if h != nil {
+				h.close()
+			}
+		})
 	}
 }

@@ -1,0 +1,69 @@
+package owner
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+)
+
+// The split commit is on its way when who splits is told to end. The partition answers nobody until it is known what became
+// of the commit: whoever finds it in the log serves the children without waiting.
+func TestSplit_StaysClosedWhileItsCommitMayBeInTheLog(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, store.ContainerSpec{PartitionKey: []string{"/pk"}, Partitions: 1})
+	n := w.start(t.TempDir())
+	at := feed.EvenRanges(2)[1].Min
+	split, err := n.prepareSplit(t.Context(), &store.PlannedSplit{ID: "s", Children: []store.PartitionInfo{
+		{Number: 1, Range: feed.Range{Max: at}, Log: feed.NewLogID()}, {Number: 2, Range: feed.Range{Min: at, Max: feed.EPKMax}, Log: feed.NewLogID()},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	result := make(chan error, 1)
+	n.log.fault(func(_ context.Context, appendIt func() (feed.LSN, error)) (feed.LSN, error) {
+		cancel()
+		select {
+		case err := <-result:
+			t.Errorf("it ended while the commit was on its way: %v", err)
+			result <- err
+		case <-time.After(100 * time.Millisecond):
+		}
+		if n.closedFor.Load() == nil {
+			t.Error("the partition answers while the commit is on its way")
+		}
+		return appendIt()
+	})
+	go func() { result <- n.endWith(ctx, split, nil) }()
+	if err := <-result; err != nil {
+		t.Error(err)
+	}
+	if n.closedFor.Load() == nil {
+		t.Error("the partition answers behind its split commit")
+	}
+	if err := n.ended(); err == nil || !opensAnew(err) {
+		t.Errorf("the term ended with %v", err)
+	}
+}
+
+// An append that certainly did not happen leaves the partition as it was.
+func TestSplit_OpensAgainWhereItsCommitWasNotAppended(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, store.ContainerSpec{PartitionKey: []string{"/pk"}, Partitions: 1})
+	n := w.start(t.TempDir())
+	at := feed.EvenRanges(2)[1].Min
+	split, err := n.prepareSplit(t.Context(), &store.PlannedSplit{ID: "s", Children: []store.PartitionInfo{
+		{Number: 1, Range: feed.Range{Max: at}, Log: feed.NewLogID()}, {Number: 2, Range: feed.Range{Min: at, Max: feed.EPKMax}, Log: feed.NewLogID()},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.log.fault(func(context.Context, func() (feed.LSN, error)) (feed.LSN, error) { return 0, feed.ErrStorage })
+	if err := n.endWith(t.Context(), split, nil); err == nil || n.closedFor.Load() != nil {
+		t.Errorf("%v, and the partition answers nothing: %v", err, n.closedFor.Load())
+	}
+}
