@@ -55,6 +55,7 @@ func (a *app) describeContainer(ctx context.Context, s *session, database, name 
 	}
 	v := map[string]any{
 		"declaration": doc, "id": c.ID, "state": c.State, "created": c.Created, "partitions": c.Partitions, "pipelines": c.Pipelines,
+		"former": append([]store.FormerPartition{}, c.Former...),
 	}
 	return a.print(v, func(w io.Writer) error {
 		if err := declaration.WriteYAML(w, doc); err != nil {
@@ -68,6 +69,9 @@ func (a *app) describeContainer(ctx context.Context, s *session, database, name 
 		if err := columns(w, []string{"PARTITION", "ITEMS", "REPLICAS", "LSN", "EPOCH", "OWNER", "INDEXES", "AGGREGATES", "SCRUBBED", "SNAPSHOT", "LOG FROM", "STANDBY", "NOTE"}, rows); err != nil {
 			return err
 		}
+		if err := tellFormer(w, c.Former); err != nil {
+			return err
+		}
 		if err := tellHeat(w, c.Partitions); err != nil {
 			return err
 		}
@@ -76,6 +80,18 @@ func (a *app) describeContainer(ctx context.Context, s *session, database, name 
 		}
 		return tellTrims(w, c.Partitions)
 	})
+}
+
+// tellFormer prints which partitions were split, and whose logs are there.
+func tellFormer(w io.Writer, former []store.FormerPartition) error {
+	for i := range former {
+		f := &former[i]
+		if _, err := fmt.Fprintf(w, "\npartition %d was split at LSN %s into %d and %d; its log stays until nobody needs it\n",
+			f.Number, format.Count(uint64(f.Last)), f.Children[0], f.Children[1]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func partitionRow(p *inspect.Partition) []string {

@@ -417,30 +417,22 @@ func (s *Server) makeHeir(ctx context.Context, db *engine.DB, p *Partition, info
 	return h, nil
 }
 
-// childLog returns the empty log of a child, which it makes if it is not there. One that was made for an earlier first LSN
-// is made anew.
+// childLog returns the log of a child, which it makes if it is not there.
 func (s *Server) childLog(ctx context.Context, info *store.ContainerInfo, split *feed.Split, child feed.Offshoot) (*feed.Log, error) {
 	is := store.PartitionInfo{Number: child.Number, Range: child.Range, Log: child.Log}
-	for tries := 0; ; tries++ {
-		log, err := s.catalog.MakeChildLog(ctx, info, is, split.First-1)
-		if err != nil {
-			return nil, err
-		}
-		first, last, err := log.Bounds(ctx)
-		if err == nil && (last+1 == split.First || first == split.First && last >= first) {
-			return log, nil
-		}
-		log.Close()
-		if err == nil && (tries > 0 || first > 0 && last >= first) {
-			err = fmt.Errorf("the log of partition %s/%d has LSN %d to %d, and is to begin at %d", info.ID, child.Number, first, last, split.First)
-		}
-		if err != nil {
-			return nil, err
-		}
-		if err := feed.DeleteLog(ctx, s.js, feed.Partition{Container: info.ID, Number: child.Number}); err != nil {
-			return nil, err
-		}
+	log, err := s.catalog.MakeChildLog(ctx, info, is, split.First-1)
+	if err != nil {
+		return nil, err
 	}
+	first, last, err := log.Bounds(ctx)
+	if err == nil && last+1 < split.First {
+		err = fmt.Errorf("the log of partition %s/%d has LSN %d to %d, and is to begin at %d", info.ID, child.Number, first, last, split.First)
+	}
+	if err != nil {
+		log.Close()
+		return nil, err
+	}
+	return log, nil
 }
 
 // writeSeed writes a snapshot of what a partition has for a child, under the child's name, and reads it back.

@@ -486,7 +486,7 @@ func (s *Server) beginChildLog(ctx context.Context, p *Partition, info *store.Co
 	}
 	// Its owner may have written behind the one that is there.
 	first, failed := log.Read(ctx, split.First)
-	if failed == nil && first.ID == c.ID {
+	if _, trimmed := errors.AsType[*feed.TrimmedError](failed); trimmed || failed == nil && first.ID == c.ID {
 		return nil
 	}
 	return errors.Join(err, failed)
