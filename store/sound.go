@@ -293,8 +293,8 @@ func leftOf(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, 
 		})
 	}
 	_ = g.Wait()
-	for p := range streams {
-		if deleted[p.Container] {
+	for p, of := range streams {
+		if deleted[p.Container] || leftBySplit(ctx, js, kv, p, of) {
 			left = append(left, p)
 		}
 	}
@@ -369,11 +369,16 @@ func (c *Catalog) removeLeft(ctx context.Context, p feed.Partition) (removed boo
 	looking, cancel := ownTime(ctx, c.js)
 	defer cancel()
 	streams, err := feed.StreamsOf(looking, c.js, p)
-	if err != nil || madeFor(p, streams) == "" {
+	if err != nil {
 		return false, err
 	}
-	if named, err := c.mayName(ctx, p.Container); err != nil || named {
-		return false, err
+	if !leftBySplit(looking, c.js, c.kv, p, streams) {
+		if madeFor(p, streams) == "" {
+			return false, nil
+		}
+		if named, err := c.mayName(ctx, p.Container); err != nil || named {
+			return false, err
+		}
 	}
 	removing, cancel := ownTime(ctx, c.js)
 	defer cancel()

@@ -7,7 +7,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/leases/bucket"
 )
 
 // BoundaryBytes is the length of a boundary at which a partition is split: the hash of a first level.
@@ -247,10 +250,32 @@ func (c *Catalog) removeForgotten(ctx context.Context, info *ContainerInfo, p fe
 		now, err = c.Confirm(ctx, info.Database, info.Name) // a leader that was cut off shows what was before
 	}
 	if err != nil || names(&now) {
-		return nil //nolint:nilerr // nothing says that it is forgotten
+		return nil // nothing says that it is forgotten
 	}
 	if err := feed.DeleteLog(ctx, c.js, p); err != nil {
 		return err
 	}
 	return Refuse(StatusGone, "partition %s was split, and its log is not needed any more", p)
+}
+
+// leftBySplit says whether a log that no record names was made late, and is empty, of a partition into which another one was
+// to be split: that was given up, or is forgotten. The record that counts its number as used and does not name it is never
+// older than that, because both are written at once, and numbers are not used again.
+func leftBySplit(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, p feed.Partition, streams []*jetstream.StreamInfo) bool {
+	if len(streams) != 1 || streams[0] == nil || streams[0].State.Msgs > 0 {
+		return false
+	}
+	_, made, labelled, err := ReadLabel(streams[0])
+	if err != nil || !labelled || made.ID != p.Container {
+		return false
+	}
+	ctx, cancel := ownTime(ctx, js)
+	defer cancel()
+	entry, err := bucket.Newest(ctx, js, kv, catalogKey(made.Database, made.Name))
+	if err != nil {
+		return false
+	}
+	now, err := readContainer(entry)
+	return err == nil && now.ID == p.Container && p.Number < now.NextPartition &&
+		!slices.ContainsFunc(now.Named(), func(n PartitionInfo) bool { return n.Number == p.Number })
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/natsd/natstest"
 	"github.com/millrace/millrace/store"
@@ -42,6 +44,63 @@ func TestCatalog_ALateMakerOfAForgottenChildLeavesNoLog(t *testing.T) {
 	}
 	if err := c.Sound(t.Context()); err != nil {
 		t.Errorf("the catalog: %v", err)
+	}
+}
+
+// A maker that was late and was killed leaves the empty log of a child whose split was given up. That is no damage, and it is
+// removed; one that holds anything is damage.
+func TestCatalog_WhatASplitThatWasGivenUpLeaves(t *testing.T) {
+	t.Parallel()
+	js := natstest.Start(t).JS
+	c, err := store.OpenCatalog(t.Context(), js, store.CatalogConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := c.Create(t.Context(), "default", "things", store.ContainerSpec{PartitionKey: []string{"/pk"}, Partitions: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := c.PlanSplit(t.Context(), "default", "things", 0, feed.EvenRanges(2)[1].Min, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := feed.Partition{Container: info.ID, Number: plan.Children[0].Number}
+	log, err := c.MakeChildLog(t.Context(), &info, plan.Children[0], 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.Close()
+	stream, err := feed.StreamOf(t.Context(), js, child)
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := stream.CachedInfo().Config
+	if err := c.AbandonSplit(t.Context(), "default", "things", plan.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateStream(t.Context(), late); err != nil { // the request of who was late
+		t.Fatal(err)
+	}
+	exam, err := store.Examine(t.Context(), js)
+	if err != nil || exam.Err() != nil || len(exam.Left) != 1 || exam.Left[0] != child {
+		t.Fatalf("found: %+v, %v, %v", exam, exam.Err(), err)
+	}
+	there, err := feed.StreamsOf(t.Context(), js, child)
+	if err != nil {
+		t.Fatal(err)
+	}
+	removed, err := c.RemoveLeft(t.Context(), map[feed.Partition][]*jetstream.StreamInfo{child: there})
+	if err != nil || len(removed) != 1 {
+		t.Errorf("removed %v, %v", removed, err)
+	}
+	if _, err := js.CreateStream(t.Context(), late); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.Publish(t.Context(), late.Subjects[0], []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if exam, err := store.Examine(t.Context(), js); err != nil || exam.Err() == nil {
+		t.Errorf("a log without a name that holds something is no damage: %+v, %v", exam, err)
 	}
 }
 

@@ -107,7 +107,7 @@ func (m mutation) asked(c *conn, api string, o *operation) bool {
 
 // blind says whether a stream compares nothing of what a message expects.
 func (m mutation) blind(st *stream, o *operation) bool {
-	switch m {
+	switch m { //nolint:exhaustive // the others are no stream's
 	case expectsNothing:
 		return st.isLog()
 	case leasesTwice:

@@ -201,7 +201,7 @@ func (w *world) fate() {
 			continue
 		}
 		w.net.note(n.name, string(f.Kind))
-		switch f.Kind {
+		switch f.Kind { //nolint:exhaustive // that JetStream is jammed befalls who is in the middle of a split
 		case silences:
 			n.run.host.silence(f.For)
 			<-w.turn

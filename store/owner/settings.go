@@ -256,9 +256,7 @@ func (p *Partition) control(ctx context.Context, make func(d *decider) *feed.Con
 }
 
 // settle runs f on the decider's goroutine, and waits until what it has decided is applied, is certainly not appended
-// (errNotAppended), or the term ends.
-//
-//nolint:contextcheck // what was handed over is waited for, though ctx ends: it may be in the log
+// (errNotAppended), or the term ends. It does not end with ctx once that was handed over, because it may be in the log.
 func (p *Partition) settle(ctx context.Context, f func(d *decider)) error {
 	var lsn feed.LSN
 	var generation uint64

@@ -252,7 +252,7 @@ func (s *Server) split(ctx context.Context, p *Partition, info *store.ContainerI
 		}
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		defer context.AfterFunc(p.lease.Trust(), cancel)() // who owns the partition then makes them ready
+		defer context.AfterFunc(p.lease.Trust(), cancel)() //nolint:contextcheck // who owns the partition then makes them ready
 		if !s.noteHeirs(info.ID, split, cancel) {
 			return errStopped
 		}
