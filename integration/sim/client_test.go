@@ -120,21 +120,21 @@ func (w *world) make(ctx context.Context, o *opened, c *call, rng *rand.Rand) (s
 	if c.idempotent {
 		opt.IdempotencyKey = c.tag
 	}
-	key := keyOf(c.item)
-	return w.through(ctx, o, c, func(ct *store.Container) (store.Item, error) {
-		switch c.kind {
-		case store.OpCreate:
-			return ct.Create(ctx, body, opt)
-		case store.OpReplace:
-			return ct.Replace(ctx, c.item, body, opt)
-		case store.OpDelete:
-			return store.Item{}, ct.Delete(ctx, key, c.item, opt)
-		case store.OpRead:
-			return ct.Read(ctx, key, c.item)
-		default:
-			return ct.Upsert(ctx, body, opt)
-		}
-	})
+	key, ct := keyOf(c.item), o.containers[c.container]
+	// Behind the call the container knows of the splits that the call has met, so the partition is the one that answered.
+	defer func() { c.partition = ct.PartitionFor(key) }()
+	switch c.kind {
+	case store.OpCreate:
+		return ct.Create(ctx, body, opt)
+	case store.OpReplace:
+		return ct.Replace(ctx, c.item, body, opt)
+	case store.OpDelete:
+		return store.Item{}, ct.Delete(ctx, key, c.item, opt)
+	case store.OpRead:
+		return ct.Read(ctx, key, c.item)
+	default:
+		return ct.Upsert(ctx, body, opt)
+	}
 }
 
 func keyOf(item string) feed.PartitionKey {

@@ -126,32 +126,6 @@ func (w *world) askSplit(o *opened, s split) bool {
 	return true
 }
 
-// through makes a call, and makes it again with the container as the catalog has it then where nobody decided it, because
-// the partition may have been split since: a store.Client does not find the children by itself. What may have been carried
-// out is asked for again under its idempotency key, or not at all.
-func (w *world) through(ctx context.Context, o *opened, c *call, do func(*store.Container) (store.Item, error)) (item store.Item, err error) {
-	maybe := false
-	for tries := 1; ; tries++ {
-		ct := o.containers[c.container]
-		c.partition = ct.PartitionFor(keyOf(c.item))
-		item, err = do(ct)
-		refusal, refused := errors.AsType[*store.Error](err)
-		undecided := err != nil && (!refused || refusal.Status == store.StatusGone || refusal.Status == store.StatusUnavailable)
-		maybe = maybe || c.kind != store.OpRead && errors.Is(err, store.ErrUnknown)
-		if !undecided || len(w.plan.Splits) == 0 {
-			break
-		}
-		o.again(ctx, c.container)
-		if tries == 3 || maybe && !c.idempotent {
-			break
-		}
-	}
-	if err != nil && maybe && !errors.Is(err, store.ErrUnknown) {
-		err = fmt.Errorf("%w: and then: %s", store.ErrUnknown, err.Error())
-	}
-	return item, err
-}
-
 // again takes a container anew from the catalog, if that answers.
 func (o *opened) again(ctx context.Context, name string) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
