@@ -118,6 +118,7 @@ func StreamsOf(ctx context.Context, js jetstream.JetStream, p Partition) (there 
 //
 //	MILLRACE_c7k2x4ab_0      log, last LSN 0 or 1                   untouched
 //	                         log, LSN 2 to 9, or empty behind 9     not
+//	MILLRACE_c7k2x4ab_4      log, to begin at LSN 800, last LSN 799 or 800   untouched
 //	MILLRACE_c7k2x4ab_0_2    copy, to begin at LSN 6, last LSN 5    untouched
 //	                         copy of LSN 6 to 9, or the log         not
 func Untouched(stream *jetstream.StreamInfo) bool {
@@ -127,7 +128,7 @@ func Untouched(stream *jetstream.StreamInfo) bool {
 	}
 	_, holds := LogOf(stream)
 	if stream.Config.Name == p.Stream() {
-		return holds && stream.State.LastSeq <= 1
+		return holds && stream.State.LastSeq <= max(stream.Config.FirstSeq, 1)
 	}
 	// Who moves a log copies only what he reads from the old stream. Where that has gone he is left with an empty
 	// copy; one that has messages may be all that there is of the log.

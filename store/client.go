@@ -260,9 +260,17 @@ func (a *attempts) send(ctx context.Context, stale *staleRead) (*Response, error
 		case <-ctx.Done():
 			return nil, ended(ctx, r, a.unknown, a.noOwner(r))
 		case <-time.After(pause/2 + rand.N(pause)):
-			pause = min(2*pause, pauseMax)
+			pause = min(2*pause, a.pauseMost())
 		}
 	}
+}
+
+// pauseMost bounds the pause before the next attempt.
+func (a *attempts) pauseMost() time.Duration {
+	if time.Since(a.began) < soon {
+		return pauseSoon
+	}
+	return pauseMax
 }
 
 // noOwner is the error where nobody decided a request.
@@ -373,8 +381,11 @@ func undecided(err error) bool {
 }
 
 const (
-	// pauseMax bounds the pause between two attempts.
-	pauseMax = 200 * time.Millisecond
+	// pauseMax bounds the pause between two attempts, pauseSoon that of those that begin within soon: a partition that is
+	// handed over or split has an owner again after some ten milliseconds.
+	pauseMax  = 200 * time.Millisecond
+	pauseSoon = 40 * time.Millisecond
+	soon      = 300 * time.Millisecond
 	// lastAttempt is the least time that an attempt is begun with, after one to which
 	// no owner answered, with the pause before it.
 	lastAttempt = 2 * pauseMax

@@ -23,7 +23,7 @@ import (
 // lookAgainInterval is the least time between two looks of requests into the catalog, lookAgainTime how long one takes
 // at most: meanwhile the request that looks asks nobody.
 const (
-	lookAgainInterval = 100 * time.Millisecond
+	lookAgainInterval = 25 * time.Millisecond
 	lookAgainTime     = 400 * time.Millisecond
 )
 

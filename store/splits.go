@@ -249,13 +249,18 @@ func (c *Catalog) removeForgotten(ctx context.Context, info *ContainerInfo, p fe
 	if err == nil && !names(&now) {
 		now, err = c.Confirm(ctx, info.Database, info.Name) // a leader that was cut off shows what was before
 	}
-	if err != nil || names(&now) {
+	// Who deletes the container removes the logs that are there, and this one may have come behind that.
+	deleted := err == nil && now.ID == info.ID && now.State == ContainerDeleting
+	if isAbsent(err) || err == nil && now.ID != info.ID {
+		deleted = wasDeleted(ctx, c.js, c.kv, info.ID, catalogKey(info.Database, info.Name))
+	}
+	if !deleted && (err != nil || names(&now)) {
 		return nil // nothing says that it is forgotten
 	}
 	if err := feed.DeleteLog(ctx, c.js, p); err != nil {
 		return err
 	}
-	return Refuse(StatusGone, "partition %s was split, and its log is not needed any more", p)
+	return Refuse(StatusGone, "partition %s was split, or its container deleted, and its log is not needed any more", p)
 }
 
 // leftBySplit says whether a log that no record names was made late, and is empty, of a partition into which another one was

@@ -23,6 +23,7 @@ type committer struct {
 
 func newCommitter(p *Partition) *committer {
 	s := p.state.Load()
+	p.showSplit()
 	return &committer{p: p, applier: &applier{
 		p: p.engine, log: p.log, schema: s.schema, last: *s, built: map[uint32]bool{}, hide: p.showSchema, parts: &p.parts, applying: &p.applying,
 	}}
@@ -101,6 +102,9 @@ func (c *committer) commit(ctx context.Context, d *draft) error {
 		c.p.engine.Fail(err)
 		d.fail(&store.Error{Status: store.StatusUnknown, Message: "the write is in the log and could not be applied: " + err.Error()})
 		return fmt.Errorf("partition %s: apply commit %s: %w", c.p.id, commit.LSN, err)
+	}
+	if ofSplits(commit) {
+		c.p.showSplit()
 	}
 	// Shown before it is answered: whoever has the answer must read what was written.
 	c.publish()

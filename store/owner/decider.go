@@ -23,6 +23,8 @@ type decider struct {
 	next       feed.LSN // of the draft
 	time       int64    // of the last draft
 
+	split splitRecord
+
 	// What decisions see.
 	snap    *engine.Snapshot // nil while nothing is to be decided
 	snapLSN feed.LSN

@@ -153,8 +153,7 @@ type Partition struct {
 	compression compression
 	shape       atomic.Pointer[feed.Shape]      // of the stream, likewise
 	trim        atomic.Pointer[store.TrimState] // nil until the log was looked at
-	splitting   atomic.Pointer[feed.Split]      // that is prepared; nil if none is. Stored by the decider
-	abandoned   atomic.Pointer[abandonedSplit]  // the last split that was given up, as splitting
+	split       atomic.Pointer[splitRecord]     // what is applied of a split. Stored by the committer
 	splitSays   atomic.Pointer[string]          // how far the split is, for people; nil if none is planned
 	clock       atomic.Pointer[reading]
 	early       *store.Error // of checkClock, which one goroutine calls at a time

@@ -35,6 +35,7 @@ type Server struct {
 	opened   chan struct{} // holds a token when a partition was opened; for the scrub
 	relisted chan struct{} // holds a token when the catalog has changed; for dropLoop
 	pinAsked chan struct{} // holds a token when somebody waits for a pin
+	copying  chan struct{} // holds a token while a split copies
 	planned  chan struct{} // holds a token when the catalog has changed, or a partition was opened; for splitLoop
 
 	told map[feed.Partition]string // why state is kept that the catalog does not list; of dropLoop
@@ -80,7 +81,7 @@ func NewServer(nc *nats.Conn, catalog *store.Catalog, db *engine.DB, manager *le
 	cfg.openLog = func(ctx context.Context, p feed.Partition) (Log, error) { return feed.OpenLog(ctx, js, p, cfg.Log) }
 	return &Server{
 		cfg: cfg, nc: nc, js: js, catalog: catalog, home: newHome(db), leases: manager, opened: make(chan struct{}, 1), pinAsked: make(chan struct{}, 1),
-		relisted: make(chan struct{}, 1), planned: make(chan struct{}, 1),
+		relisted: make(chan struct{}, 1), planned: make(chan struct{}, 1), copying: make(chan struct{}, 1),
 		open: map[feed.Partition]*serving{}, followed: map[feed.Partition]*engine.Partition{}, lacking: map[feed.Partition]int{},
 		heirs: map[feed.Partition]*heirship{}, ready: map[string]readyHeir{},
 		confirmed: map[feed.ResourceID]confirmation{}, told: map[feed.Partition]string{},

@@ -5,13 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
+	"sync"
 	"time"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/engine"
-	"github.com/millrace/millrace/store/featurelevel"
 	"github.com/millrace/millrace/store/pace"
 	"github.com/millrace/millrace/store/snapshot"
 )
@@ -44,158 +43,24 @@ const (
 // errSplit ends a term behind the split commit: whoever opens the partition completes the split.
 var errSplit = errors.New("the partition was split")
 
-var splitHandler = handler{
-	read: func(ctx context.Context, p *Partition, r *store.Request) *store.Response {
-		if p.planSplit == nil {
-			return &store.Response{Err: p.notOwner()}
-		}
-		return p.planSplit(ctx, r.Split)
-	},
+// splits sees to the splits of one process, each partition's in a goroutine of its own: one may wait for long until nobody adds
+// up the partition's items.
+type splits struct {
+	s *Server
+
+	mu   sync.Mutex // guards what follows
+	busy map[*Partition]bool
+	said map[*Partition]string // the error that was logged last
 }
 
-// planSplit records in the catalog that a partition is to be split.
-func (s *Server) planSplit(ctx context.Context, p *Partition, r *store.SplitPartition) *store.Response {
-	info := s.containerOf(p.id)
-	if info == nil {
-		return &store.Response{Err: p.notOwner()}
-	}
-	if r.Cancel {
-		return s.cancelSplit(ctx, p, info)
-	}
-	if why := s.notSplittable(p); why != "" {
-		return &store.Response{Err: store.Refuse(store.StatusConflict, "partition %s cannot be split: %s", p.id, why)}
-	}
-	at := r.At
-	if at == "" {
-		var refusal *store.Error
-		if at, refusal = p.middle(ctx); refusal != nil {
-			return &store.Response{Err: refusal}
-		}
-	}
-	planned, err := s.catalog.PlanSplit(ctx, info.Database, info.Name, p.id.Number, at, r.Dry)
-	if refusal, ok := errors.AsType[*store.Error](err); ok {
-		return &store.Response{Err: refusal}
-	}
-	if err != nil {
-		return &store.Response{Err: &store.Error{Status: store.StatusUnavailable, RetryAfter: splitRetry, Message: err.Error()}}
-	}
-	result := &store.SplitResult{Children: planned.Children}
-	if !r.Dry {
-		result.ID = planned.ID
-	}
-	return &store.Response{Split: result}
-}
-
-// cancelSplit gives up the split that is planned of a partition, or under way. The log says so first: then no owner, however
-// late, goes on with it.
-func (s *Server) cancelSplit(ctx context.Context, p *Partition, info *store.ContainerInfo) *store.Response {
-	plan := info.PlannedOf(p.id.Number)
-	if plan == nil {
-		return &store.Response{Err: store.Refuse(store.StatusConflict, "no split of partition %s is planned", p.id)}
-	}
-	var wrong error
-	err := p.settle(ctx, func(d *decider) {
-		if d.draft.ends != nil {
-			wrong = errStopped // too late
-			return
-		}
-		wrong = d.abandon(plan.ID, "it was cancelled")
-	})
-	if err == nil {
-		err = wrong
-	}
-	if err == nil {
-		err = s.dropPlan(ctx, p, info, plan)
-	}
-	if err != nil {
-		return &store.Response{Err: &store.Error{Status: store.StatusUnavailable, RetryAfter: splitRetry, Message: fmt.Sprintf("split %s: %v", plan.ID, err)}}
-	}
-	return &store.Response{Split: &store.SplitResult{ID: plan.ID, Children: plan.Children}}
-}
-
-// dropPlan has the catalog forget a split that was given up, and drops what was made for it.
-func (s *Server) dropPlan(ctx context.Context, p *Partition, info *store.ContainerInfo, plan *store.PlannedSplit) error {
-	for _, child := range plan.Children {
-		if err := s.awaitHeir(ctx, feed.Partition{Container: info.ID, Number: child.Number}); err != nil {
-			return err
-		}
-		if err := s.dropSnapshots(ctx, feed.Partition{Container: info.ID, Number: child.Number}); err != nil {
-			return err
-		}
-	}
-	if err := s.catalog.AbandonSplit(ctx, info.Database, info.Name, plan.ID); err != nil {
-		return err
-	}
-	p.log.Info("the split was given up", "split", plan.ID)
-	p.splitSays.Store(nil)
-	return nil
-}
-
-// notSplittable says why a partition cannot be split now; "" if it can.
-func (s *Server) notSplittable(p *Partition) string {
-	shape := p.shape.Load()
-	switch level := s.cfg.level.Level(); {
-	case level < featurelevel.Splits:
-		return fmt.Sprintf("the data has feature level %d, and partitions are split from %d on: millrace upgrade --finish, when no process of an earlier release is left", level, featurelevel.Splits)
-	case s.cfg.snapshots == nil:
-		return "its children begin with snapshots, and none are taken (store.snapshots.store is off)"
-	case !s.cfg.Alone && !s.cfg.Snapshots.Shared(s.cfg.Alone):
-		return "its children begin with snapshots, which other stores could not read: set store.snapshots.store to stream or s3"
-	case shape != nil && shape.Untrimmable:
-		return "its log is about to go on in a new stream; try again when it has"
-	case p.closedFor.Load() != nil || p.harm.Load() != nil:
-		return "its log is damaged"
-	}
-	return ""
-}
-
-// middle returns a hash that about half of the partition's items lie below.
-func (p *Partition) middle(ctx context.Context) (feed.EPK, *store.Error) {
-	const sampleMax = 4096
-	snap := p.engine.Snapshot()
-	defer snap.Close()
-	// Each step-th hash. When there are too many, every second of them goes:
-	//
-	//	4,096 of 4,096 items, then 2,048 of 4,096, 4,096 of 8,192 ...
-	var sample []feed.EPK
-	items, step := 0, 1
-	for key, err := range snap.ItemKeys(engine.Span{}) {
-		if err == nil {
-			err = ctx.Err()
-		}
-		if err != nil {
-			return "", &store.Error{Status: store.StatusUnavailable, RetryAfter: splitRetry, Message: fmt.Sprintf("partition %s: look for its middle: %v", p.id, err)}
-		}
-		if items++; items%step != 0 {
-			continue
-		}
-		sample = append(sample, feed.EPK(key[1:1+store.BoundaryBytes]))
-		if len(sample) == sampleMax {
-			for i := range sampleMax / 2 {
-				sample[i] = sample[2*i+1]
-			}
-			sample, step = sample[:sampleMax/2], 2*step
-		}
-	}
-	if len(sample) == 0 {
-		return "", store.Refuse(store.StatusConflict, "partition %s has no items, so that it has no middle: say where with --at", p.id)
-	}
-	at := sample[len(sample)/2]
-	if at > sample[0] {
-		return at, nil
-	}
-	// One logical partition reaches beyond the middle.
-	if next := slices.IndexFunc(sample, func(e feed.EPK) bool { return e > at }); next >= 0 {
-		return sample[next], nil
-	}
-	return "", store.Refuse(store.StatusConflict, "nearly all items of partition %s have one partition key, of hash %s, and a split does not divide these", p.id, at.Hex())
-}
-
-// splitLoop splits the partitions of this process for which that is planned, one after the other.
+// splitLoop splits the partitions of this process for which that is planned.
 func (s *Server) splitLoop(ctx context.Context) {
+	var work sync.WaitGroup
+	defer work.Wait()
+	work.Go(func() { s.formerLoop(ctx) })
+	all := &splits{s: s, busy: map[*Partition]bool{}, said: map[*Partition]string{}}
 	tick := time.NewTicker(splitRetry)
 	defer tick.Stop()
-	said, looked := map[*Partition]string{}, time.Now()
 	for {
 		select {
 		case <-ctx.Done():
@@ -203,42 +68,102 @@ func (s *Server) splitLoop(ctx context.Context) {
 		case <-s.planned:
 		case <-tick.C:
 		}
-		now := map[*Partition]string{}
 		for _, p := range s.partitions() {
-			info := s.containerOf(p.id)
-			if info == nil || info.PlannedOf(p.id.Number) == nil {
-				continue
+			if info := s.containerOf(p.id); info != nil && (info.PlannedOf(p.id.Number) != nil || p.splitting() != nil) && all.begin(p) {
+				work.Go(func() { all.end(ctx, p, s.seeToSplit(ctx, p, info)) })
 			}
-			err := s.goOnWithSplit(ctx, p, info, info.PlannedOf(p.id.Number))
-			if err == nil || ctx.Err() != nil || errors.Is(err, errStopped) {
-				continue
-			}
-			p.tellSplit("its split is tried again: " + err.Error())
-			if now[p] = err.Error(); now[p] != said[p] {
-				p.log.Warn("the partition could not be split; trying again", "error", err)
-			}
-		}
-		said = now
-		if time.Since(looked) >= formerInterval {
-			s.forgetFormer(ctx)
-			looked = time.Now()
 		}
 	}
 }
 
-// goOnWithSplit brings a split that is planned to its end, whichever.
-func (s *Server) goOnWithSplit(ctx context.Context, p *Partition, info *store.ContainerInfo, plan *store.PlannedSplit) error {
-	if given := p.abandoned.Load(); given != nil && given.ID == plan.ID {
+// begin says whether nobody sees to the split of a partition yet, and that somebody does from now on.
+func (all *splits) begin(p *Partition) bool {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if all.busy[p] {
+		return false
+	}
+	all.busy[p] = true
+	return true
+}
+
+// end tells what came of it, once for each text.
+func (all *splits) end(ctx context.Context, p *Partition, err error) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	delete(all.busy, p)
+	if err == nil || ctx.Err() != nil || errors.Is(err, errStopped) {
+		delete(all.said, p)
+		return
+	}
+	p.tellSplit("its split is tried again: " + err.Error())
+	if all.said[p] != err.Error() {
+		all.said[p] = err.Error()
+		p.log.Warn("the partition could not be split; trying again", "error", err)
+	}
+}
+
+// formerLoop drops what is left of partitions that were split.
+func (s *Server) formerLoop(ctx context.Context) {
+	tick := time.NewTicker(formerInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			s.forgetFormer(ctx)
+		}
+	}
+}
+
+// seeToSplit brings a split that is planned, or prepared, to its end, whichever.
+func (s *Server) seeToSplit(ctx context.Context, p *Partition, info *store.ContainerInfo) error {
+	plan := info.PlannedOf(p.id.Number)
+	switch why := s.notSplittable(p); {
+	case plan == nil:
+		return s.abandonUnplanned(ctx, p, info)
+	case p.gaveUp(plan.ID):
 		return s.dropPlan(ctx, p, info, plan)
+	case why != "":
+		p.tellSplit("its split waits: " + why)
+		return errStopped
 	}
 	p.tellSplit("its split begins")
 	return s.split(ctx, p, info, plan)
 }
 
-// split brings a split that is planned as far as to the split commit. The term of the partition ends with that.
+// abandonUnplanned gives up a split that is prepared and that the catalog does not plan: the container was restored from a
+// backup, or the record from an earlier state.
+func (s *Server) abandonUnplanned(ctx context.Context, p *Partition, info *store.ContainerInfo) error {
+	under := p.splitting()
+	if under == nil {
+		return nil
+	}
+	planned := func(i *store.ContainerInfo) bool {
+		plan := i.PlannedOf(p.id.Number)
+		return i.ID != info.ID || plan != nil && plan.ID == under.ID
+	}
+	now, err := s.catalog.Newest(ctx, info.Database, info.Name)
+	if err == nil && !planned(&now) {
+		now, err = s.catalog.Confirm(ctx, info.Database, info.Name) // a leader that was cut off shows what was before
+	}
+	if err != nil || planned(&now) {
+		return err
+	}
+	var wrong error
+	err = p.settle(ctx, func(d *decider) {
+		if is := d.split.split; is != nil && is.ID == under.ID && d.draft.ends == nil {
+			wrong = d.abandon(under.ID, "the catalog does not plan it")
+		}
+	})
+	return errors.Join(wrong, err)
+}
+
+// split brings a split that is planned to its end. The term of the partition ends with the split commit.
 func (s *Server) split(ctx context.Context, p *Partition, info *store.ContainerInfo, plan *store.PlannedSplit) error {
-	if p.closedFor.Load() != nil || s.notSplittable(p) != "" {
-		return errStopped
+	if err := s.awaitWalks(ctx, p, nil); err != nil { // first: while a split is prepared the log is not trimmed
+		return err
 	}
 	h := s.enter()
 	if h == nil {
@@ -247,37 +172,52 @@ func (s *Server) split(ctx context.Context, p *Partition, info *store.ContainerI
 	defer h.users.Done()
 	return s.within(ctx, h, func(ctx context.Context) error {
 		split, err := p.prepareSplit(ctx, plan)
+		if err == nil {
+			err = s.splitInto(ctx, h.db, p, info, split)
+		}
 		if err != nil {
 			return err
 		}
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		defer context.AfterFunc(p.lease.Trust(), cancel)() //nolint:contextcheck // who owns the partition then makes them ready
-		if !s.noteHeirs(info.ID, split, cancel) {
-			return errStopped
-		}
-		heirs := make([]*heir, 0, len(split.Children))
-		defer func() {
-			for _, h := range heirs {
-				h.close()
-			}
-			s.endHeirs(info.ID, split)
-		}()
-		for _, child := range split.Children {
-			made, err := s.makeHeir(ctx, h.db, p, info, split, child)
-			if err != nil {
-				return err
-			}
-			heirs = append(heirs, made)
-		}
-		if err := s.tellHeirs(ctx, p, heirs); err != nil {
-			return err
-		}
-		if err := s.awaitWalks(ctx, p, heirs); err != nil {
-			return err
-		}
-		return p.endWith(ctx, split, heirs)
+		// Here, too, and not only by who opens the partition: writers wait, and the end of the term takes its time.
+		return s.endSplit(ctx, p, split)
 	})
+}
+
+// splitInto makes the children ready, and ends the partition's log.
+func (s *Server) splitInto(ctx context.Context, db *engine.DB, p *Partition, info *store.ContainerInfo, split *feed.Split) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(p.lease.Trust(), cancel)() //nolint:contextcheck // who owns the partition then makes them ready
+	if !s.noteHeirs(info.ID, split, cancel) {
+		return errStopped
+	}
+	heirs := make([]*heir, 0, len(split.Children))
+	defer func() {
+		for _, h := range heirs {
+			h.close()
+		}
+		s.endHeirs(info.ID, split)
+	}()
+	end, err := s.takeCopyTurn(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	for _, child := range split.Children {
+		made, err := s.makeHeir(ctx, db, p, info, split, child)
+		if err != nil {
+			return err
+		}
+		heirs = append(heirs, made)
+	}
+	end()
+	if err := s.tellHeirs(ctx, p, heirs); err != nil {
+		return err
+	}
+	if err := s.awaitWalks(ctx, p, heirs); err != nil {
+		return err
+	}
+	return p.endWith(ctx, split, heirs)
 }
 
 // tellSplit notes how far the split of the partition is.
@@ -285,7 +225,7 @@ func (p *Partition) tellSplit(says string) { p.splitSays.Store(&says) }
 
 // prepareSplit says in the log how the partition is to be split, unless it says so already.
 func (p *Partition) prepareSplit(ctx context.Context, plan *store.PlannedSplit) (*feed.Split, error) {
-	if is := p.splitting.Load(); is != nil && is.ID == plan.ID {
+	if is := p.splitting(); is != nil && is.ID == plan.ID {
 		return is, nil
 	}
 	split := &feed.Split{ID: plan.ID}
@@ -294,18 +234,18 @@ func (p *Partition) prepareSplit(ctx context.Context, plan *store.PlannedSplit) 
 	}
 	var wrong error
 	err := p.control(ctx, func(d *decider) *feed.Control {
-		if given := p.abandoned.Load(); given != nil && given.ID == plan.ID {
+		if given := d.split.abandoned; given != nil && given.ID == plan.ID {
 			wrong = errStopped
 			return nil
 		}
-		if is := p.splitting.Load(); is != nil {
+		if is := d.split.split; is != nil {
 			wrong = fmt.Errorf("its log has prepared split %s, and the catalog plans %s", is.ID, plan.ID)
 			return nil
 		}
 		split.First = d.draft.lsn + splitRoom
 		var control *feed.Control
 		if control, wrong = split.Control(feed.ControlPrepareSplit); wrong == nil {
-			p.splitting.Store(split)
+			d.split = splitRecord{split: split}
 		}
 		return control
 	})
@@ -335,7 +275,7 @@ func (s *Server) awaitWalks(ctx context.Context, p *Partition, heirs []*heir) er
 			if err := pace.Pause(ctx, splitRetry); err != nil {
 				return err
 			}
-			if p.isClosed() || !p.lease.Valid() || p.splitting.Load() == nil {
+			if p.isClosed() || !p.lease.Valid() || len(heirs) > 0 && p.splitting() == nil || s.unplanned(p) {
 				return errStopped
 			}
 			for _, h := range heirs {
@@ -345,6 +285,22 @@ func (s *Server) awaitWalks(ctx context.Context, p *Partition, heirs []*heir) er
 			}
 			s.noteReady(heirs)
 		}
+	}
+}
+
+// unplanned says whether the catalog plans no split of a partition.
+func (s *Server) unplanned(p *Partition) bool {
+	info := s.containerOf(p.id)
+	return info == nil || info.PlannedOf(p.id.Number) == nil
+}
+
+// takeCopyTurn waits until no other split of this process copies.
+func (s *Server) takeCopyTurn(ctx context.Context) (end func(), err error) {
+	select {
+	case s.copying <- struct{}{}:
+		return sync.OnceFunc(func() { <-s.copying }), nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
 	}
 }
 
@@ -422,7 +378,7 @@ func (p *Partition) endWith(ctx context.Context, split *feed.Split, heirs []*hei
 func (p *Partition) commitSplit(ctx context.Context, split *feed.Split) (sent bool, err error) {
 	var wrong error
 	err = p.control(ctx, func(d *decider) *feed.Control {
-		if is := p.splitting.Load(); is == nil || is.ID != split.ID {
+		if is := d.split.split; is == nil || is.ID != split.ID {
 			wrong = fmt.Errorf("split %s was given up", split.ID)
 			return nil
 		}

@@ -2,6 +2,7 @@ package owner
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -65,5 +66,45 @@ func TestSplit_OpensAgainWhereItsCommitWasNotAppended(t *testing.T) {
 	n.log.fault(func(context.Context, func() (feed.LSN, error)) (feed.LSN, error) { return 0, feed.ErrStorage })
 	if err := n.endWith(t.Context(), split, nil); err == nil || n.closedFor.Load() != nil {
 		t.Errorf("%v, and the partition answers nothing: %v", err, n.closedFor.Load())
+	}
+}
+
+// What is decided of a split counts when it is in the log: a cancel, or a preparation, that was refused there has not happened.
+func TestSplit_WhatIsNotAppendedHasNotHappened(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, store.ContainerSpec{PartitionKey: []string{"/pk"}, Partitions: 1})
+	n := w.start(t.TempDir())
+	at := feed.EvenRanges(2)[1].Min
+	plan := &store.PlannedSplit{ID: "s", Children: []store.PartitionInfo{
+		{Number: 1, Range: feed.Range{Max: at}, Log: feed.NewLogID()}, {Number: 2, Range: feed.Range{Min: at, Max: feed.EPKMax}, Log: feed.NewLogID()},
+	}}
+	refuse := func(context.Context, func() (feed.LSN, error)) (feed.LSN, error) { return 0, feed.ErrUnavailable }
+	n.log.fault(refuse)
+	if _, err := n.prepareSplit(t.Context(), plan); !errors.Is(err, errNotAppended) || n.splitting() != nil {
+		t.Fatalf("a preparation that was refused: %v; prepared is %+v", err, n.splitting())
+	}
+	split, err := n.prepareSplit(t.Context(), plan)
+	if err != nil || n.splitting() == nil || n.splitting().ID != split.ID {
+		t.Fatalf("prepared is %+v: %v", n.splitting(), err)
+	}
+	abandon := func() error {
+		return n.settle(t.Context(), func(d *decider) {
+			if err := d.abandon("s", "it was cancelled"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	n.log.fault(refuse)
+	if err := abandon(); !errors.Is(err, errNotAppended) || n.gaveUp("s") || n.splitting() == nil {
+		t.Fatalf("a cancel that was refused: %v; given up is %t", err, n.gaveUp("s"))
+	}
+	if again, err := n.prepareSplit(t.Context(), plan); err != nil || again.First != split.First {
+		t.Fatalf("prepared again: %+v, %v", again, err)
+	}
+	if err := abandon(); err != nil || !n.gaveUp("s") || n.splitting() != nil {
+		t.Fatalf("a cancel: %v; given up is %t", err, n.gaveUp("s"))
+	}
+	if _, err := n.prepareSplit(t.Context(), plan); !errors.Is(err, errStopped) {
+		t.Errorf("a split that was given up is prepared: %v", err)
 	}
 }

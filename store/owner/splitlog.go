@@ -58,8 +58,7 @@ func (d *decider) abandon(id, why string) error {
 	}
 	d.draft.txns = append(d.draft.txns, feed.Transaction{Control: &feed.Control{Kind: feed.ControlAbandonSplit, Data: data}})
 	d.draft.bytes += transactionOverhead
-	d.p.splitting.Store(nil)
-	d.p.abandoned.Store(&abandonedSplit{ID: id, Why: why})
+	d.split = splitRecord{abandoned: &abandonedSplit{ID: id, Why: why}}
 	return nil
 }
 
@@ -95,19 +94,57 @@ func splitDone(p *engine.Partition) (*feed.Split, error) {
 	return r.split, nil
 }
 
-// findSplit notes whether a split is prepared, or was given up, as of what was applied.
+// findSplit notes what was applied of a split, of which decisions go on.
 func (d *decider) findSplit() {
 	r, err := readSplit(d.snap)
 	if err != nil {
 		d.p.engine.Fail(err)
 	}
-	d.p.splitting.Store(r.split)
-	d.p.abandoned.Store(r.abandoned)
+	d.split = r
+}
+
+// showSplit shows what is applied of a split to all who act on it. What is merely decided may never be in the log.
+func (p *Partition) showSplit() {
+	snap := p.engine.Snapshot()
+	defer snap.Close()
+	r, err := readSplit(snap)
+	if err != nil {
+		p.engine.Fail(err)
+		return
+	}
+	p.split.Store(&r)
+}
+
+// ofSplits says whether a commit says anything of a split.
+func ofSplits(c *feed.Commit) bool {
+	for i := range c.Transactions {
+		if k := c.Transactions[i].Control; k != nil {
+			switch k.Kind {
+			case feed.ControlPrepareSplit, feed.ControlSplit, feed.ControlAbandonSplit:
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// splitting returns the split that is prepared, as of what was applied; nil if none is.
+func (p *Partition) splitting() *feed.Split {
+	if r := p.split.Load(); r != nil && !r.ended {
+		return r.split
+	}
+	return nil
+}
+
+// gaveUp says whether a split was given up, as of what was applied.
+func (p *Partition) gaveUp(id string) bool {
+	r := p.split.Load()
+	return r != nil && r.abandoned != nil && r.abandoned.ID == id
 }
 
 // abandonLateSplit gives up a split that is prepared when half of the LSNs up to those of the children are used.
 func (d *decider) abandonLateSplit() {
-	split := d.p.splitting.Load()
+	split := d.split.split
 	if split == nil || d.draft.lsn+splitRoom/2 < split.First {
 		return
 	}

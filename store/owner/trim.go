@@ -268,7 +268,7 @@ func (t *trimmer) barred(l *trimming, shape *feed.Shape) string {
 		return "other stores may become the owner, and a directory of snapshots is for one store alone; set store.snapshots.store to stream or s3"
 	case len(shape.Missing) > 0:
 		return "it is damaged"
-	case l.p.splitting.Load() != nil:
+	case l.p.splitting() != nil:
 		return "the partition is being split, and its log is a part of what its children are made of"
 	case why != nil && why.Status != store.StatusInsufficientDisk: // a trim makes room
 		return "writes are refused: " + why.Message

@@ -180,16 +180,18 @@ func (k *Keeper) finishDeletions(ctx context.Context, records []store.Record) (d
 	return deleted, errors.Join(errs...)
 }
 
-// removeLeft removes the logs of containers that were deleted, which somebody who was late has made since, and returns
-// those that it has removed.
+// removeLeft removes the logs of containers that were deleted, and of splits that were given up, which somebody who was late
+// has made since, and returns those that it has removed.
 func (k *Keeper) removeLeft(ctx context.Context, all []listed, records []store.Record) (removed []feed.Partition, err error) {
-	named := map[feed.ResourceID]bool{}
+	named := map[feed.Partition]bool{}
 	for i := range records {
-		named[records[i].Info.ID] = true
+		for _, p := range records[i].Info.Named() {
+			named[feed.Partition{Container: records[i].Info.ID, Number: p.Number}] = true
+		}
 	}
 	unnamed := map[feed.Partition][]*jetstream.StreamInfo{}
 	for i := range all {
-		if p, isLog := feed.ParseStream(all[i].name); isLog && !named[p.Container] {
+		if p, isLog := feed.ParseStream(all[i].name); isLog && !named[p] {
 			unnamed[p] = append(unnamed[p], all[i].info)
 		}
 	}
@@ -200,7 +202,7 @@ func (k *Keeper) removeLeft(ctx context.Context, all []listed, records []store.R
 	defer cancel()
 	removed, err = k.catalog.RemoveLeft(ctx, unnamed)
 	for _, p := range removed {
-		k.cfg.Logger.Info("a log is removed that was made for a container while that was deleted", "partition", p.String())
+		k.cfg.Logger.Info("a log is removed that was made late, for a container that was deleted or a split that was given up", "partition", p.String())
 	}
 	if err != nil {
 		return removed, fmt.Errorf("remove what is left of a deleted container: %w", err)
