@@ -16,6 +16,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/integration/bench/dataset"
+	"github.com/millrace/millrace/integration/bench/measure"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/owner"
 )
@@ -26,8 +27,12 @@ type acks struct {
 
 	mu     sync.Mutex // guards what follows
 	at     map[string][]time.Duration
+	waits  []waited
 	errors []failedWrite
 }
+
+// waited is how long a write took that was acknowledged.
+type waited struct{ at, took time.Duration }
 
 // failedWrite is a write of which the client said that it failed.
 type failedWrite struct {
@@ -40,8 +45,11 @@ func newAcks() *acks { return &acks{began: time.Now(), at: map[string][]time.Dur
 // now reads the clock of the times.
 func (a *acks) now() time.Duration { return time.Since(a.began) }
 
-// note notes the outcome of a write to a partition.
-func (a *acks) note(partition string, err error) {
+// clock names a moment by the clock of the stores' logs.
+func (a *acks) clock(at time.Duration) string { return a.began.Add(at).UTC().Format("15:04:05.000") }
+
+// note notes the outcome of a write to a partition that was begun at from.
+func (a *acks) note(partition string, from time.Duration, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	at := a.now() // under the lock, so that times are in order
@@ -50,6 +58,7 @@ func (a *acks) note(partition string, err error) {
 		return
 	}
 	a.at[partition] = append(a.at[partition], at)
+	a.waits = append(a.waits, waited{at, at - from})
 }
 
 // gap is a time without an acknowledgement.
@@ -86,6 +95,20 @@ func (a *acks) longest(partitions []string, from, to time.Duration) (longest gap
 	return longest
 }
 
+// latencies returns how long those writes took that were acknowledged between two moments.
+func (a *acks) latencies(from, to time.Duration) (all measure.Latencies) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	first, _ := slices.BinarySearchFunc(a.waits, from, func(w waited, at time.Duration) int { return cmp.Compare(w.at, at) })
+	for _, w := range a.waits[first:] {
+		if w.at >= to {
+			break
+		}
+		all = append(all, w.took)
+	}
+	return all
+}
+
 // failed returns the writes that failed between two moments.
 func (a *acks) failed(from, to time.Duration) (some []failedWrite) {
 	a.mu.Lock()
@@ -96,6 +119,13 @@ func (a *acks) failed(from, to time.Duration) (some []failedWrite) {
 		}
 	}
 	return some
+}
+
+// sayFailed prints each write that failed, by the clock of the stores' logs.
+func (b *bench) sayFailed(a *acks) {
+	for _, f := range a.failed(0, a.now()) {
+		b.say("  a write failed at %s: %v", a.clock(f.at), f.err)
+	}
 }
 
 // counts counts the acknowledgements of partitions in steps from a moment on; others counts those of all others.
@@ -120,8 +150,8 @@ func (a *acks) counts(partitions []string, from, step time.Duration, steps int) 
 	return of, others
 }
 
-// steadyWriters replace items drawn at random. Each writes to one partition only, so that those whose partition has no
-// owner keep nobody else waiting, and begins a write so often unless its last one is not answered yet.
+// steadyWriters replace items drawn at random. Each writes to what one partition has at the start, so that those whose
+// partition has no owner keep nobody else waiting, and begins a write so often unless its last one is not answered yet.
 type steadyWriters struct {
 	into  *store.Container
 	set   *dataset.Set
@@ -131,6 +161,12 @@ type steadyWriters struct {
 
 	stopped atomic.Bool
 	group   errgroup.Group
+}
+
+// newSteadyWriters returns writers of each partition that there is.
+func newSteadyWriters(into *store.Container, set *dataset.Set, every time.Duration) (*steadyWriters, error) {
+	items, err := byPartition(into, set)
+	return &steadyWriters{into: into, set: set, items: items, acks: newAcks(), every: every}, err
 }
 
 // byPartition returns the products of each partition.
@@ -174,8 +210,9 @@ func (w *steadyWriters) write(ctx context.Context, p feed.Partition, random *ran
 		}
 		// The key lets the client send the write again where it has no answer.
 		key := fmt.Sprintf("%x%x", random.Uint64(), random.Uint64())
+		from := w.acks.now()
 		_, err := w.into.Upsert(ctx, w.set.AppendProduct(nil, items[random.IntN(len(items))]), store.WriteOptions{IdempotencyKey: key})
-		w.acks.note(resource, err)
+		w.acks.note(resource, from, err)
 		due = max(due+w.every, w.acks.now()) // what was missed is not made up for
 	}
 }

@@ -3,13 +3,15 @@
 package main
 
 import (
+	"bytes"
 	"encoding/xml"
 	"errors"
 	"io"
 	"slices"
-	"strings"
 	"testing"
 	"time"
+
+	"github.com/millrace/millrace/integration/bench/dataset"
 )
 
 // acked returns acks of two partitions, a and b, at so many milliseconds after the beginning.
@@ -53,24 +55,56 @@ func TestCountsAndErrors(t *testing.T) {
 	if !slices.Equal(of, []int{2, 0, 1}) || !slices.Equal(others, []int{0, 1, 1}) {
 		t.Errorf("counts %v and %v", of, others)
 	}
-	all.note("a", errors.New("no"))
+	all.note("a", 0, errors.New("no"))
 	if got := all.failed(0, all.now()+1); len(got) != 1 || len(all.at["a"]) != 5 {
 		t.Errorf("%d errors, %d acknowledgements", len(got), len(all.at["a"]))
 	}
 }
 
+func TestLatenciesAreOfThoseAnswered(t *testing.T) {
+	all := newAcks()
+	all.began = all.began.Add(-time.Second)
+	all.note("a", 0, nil)
+	all.note("b", 0, errors.New("no"))
+	all.note("b", all.now(), nil)
+	end := all.now() + 1
+	if got := all.latencies(0, end); len(got) != 2 || got[0] < time.Second || got[1] >= time.Second {
+		t.Errorf("latencies %v", got)
+	}
+	if got := all.latencies(end, end+time.Second); len(got) != 0 {
+		t.Errorf("latencies of nobody: %v", got)
+	}
+}
+
 func TestPictureIsXML(t *testing.T) {
-	steps := make([]int, int((pictureBefore+pictureAfter)/pictureStep))
 	o := &takeovers{}
+	steps := make([]int, o.picture().steps())
 	for _, event := range []string{eventKill, eventHang, eventStop} {
 		o.done = append(o.done, happened{event: event, of: steps, others: steps, returnAfter: 3 * time.Second})
 	}
-	d := xml.NewDecoder(strings.NewReader(string(o.picture())))
-	lines := 0
+	if n := linesOf(t, o.picture()); n != 6 {
+		t.Errorf("%d lines, want two for each event", n)
+	}
+	set, err := dataset.New(dataset.Config{Products: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &splits{set: set}
+	steps = make([]int, s.picture().steps())
+	s.done = []splitSeen{{counts: steps}, {counts: steps}}
+	if n := linesOf(t, s.picture()); n != 1 {
+		t.Errorf("%d lines, want that of one split", n)
+	}
+}
+
+// linesOf counts the lines of a picture, which must be XML.
+func linesOf(t *testing.T, c *chart) (lines int) {
+	t.Helper()
+	d := xml.NewDecoder(bytes.NewReader(c.svg()))
 	for {
 		token, err := d.Token()
 		if errors.Is(err, io.EOF) {
-			break
+			return lines
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -78,8 +112,5 @@ func TestPictureIsXML(t *testing.T) {
 		if e, ok := token.(xml.StartElement); ok && e.Name.Local == "polyline" {
 			lines++
 		}
-	}
-	if lines != 6 {
-		t.Errorf("%d lines, want two for each event", lines)
 	}
 }

@@ -31,6 +31,7 @@ var cases = []struct {
 	{"memory", "memory of up idle, of a worker in a fan-out, of a store with all products", (*bench).memory},
 	{"restart", "restart with all products, after a clean stop and after kill -9", (*bench).restart},
 	{"takeover", "how long no write is acknowledged when the owner is killed, hangs or is stopped in order, and what a standby costs", (*bench).takeover},
+	{"split", "how long writes wait while a partition with all products is split under them", (*bench).split},
 	{"console", "what the console's first screen and those who look cost, and when a copy is on their screens", (*bench).console},
 	{"orders", "orders counted in their own commit, by 64 clients, on one hot customer, by one client", (*bench).orders},
 	{"flatten", "orders counted, and their lines kept flat in Parquet files or in PostgreSQL", (*bench).flatten},

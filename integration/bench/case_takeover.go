@@ -7,8 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"syscall"
 	"time"
@@ -44,13 +42,6 @@ const (
 	eventHang = "SIGSTOP"
 	eventStop = "planned stop"
 )
-
-const takeoverContainer = `
-apiVersion: millrace/v1
-kind: Container
-metadata: {name: product}
-spec: {partitionKey: [/categoryId], partitions: %d, standbys: %d}
-`
 
 // takeover is the case of a store that owns partitions and goes away.
 func (b *bench) takeover(ctx context.Context) (err error) {
@@ -112,11 +103,7 @@ type happened struct {
 
 // declare declares the container with so many standbys, and waits until they are as they should be.
 func (o *takeovers) declare(ctx context.Context, standbys int) error {
-	if err := o.fleet.session.apply(ctx, fmt.Sprintf(takeoverContainer, takeoverPartitions, standbys)); err != nil {
-		return err
-	}
-	_, err := o.fleet.awaitWhole(ctx, takeoverPartitions, standbys > 0)
-	return err
+	return o.fleet.declare(ctx, takeoverPartitions, standbys)
 }
 
 // prepare stores the items.
@@ -124,16 +111,11 @@ func (o *takeovers) prepare(ctx context.Context) error {
 	if err := o.declare(ctx, 0); err != nil {
 		return err
 	}
-	into, err := o.fleet.session.client.Container(ctx, database, "product")
+	into, err := o.fleet.load(ctx, o.set)
 	if err != nil {
 		return err
 	}
-	o.b.say("  loading %s products", measure.Number(float64(o.set.Products())))
-	if err := load(ctx, into, o.set, 0, o.set.Products()); err != nil {
-		return err
-	}
-	o.writers = &steadyWriters{into: into, set: o.set, every: takeoverEvery}
-	o.writers.items, err = byPartition(into, o.set)
+	o.writers, err = newSteadyWriters(into, o.set, takeoverEvery)
 	return err
 }
 
@@ -199,7 +181,6 @@ func (o *takeovers) rest(ctx context.Context) error {
 
 // events lets each event happen so many times, in turns, while writers are at work, and reports them.
 func (o *takeovers) events(ctx context.Context, times int) error {
-	o.writers.acks = newAcks()
 	o.writers.start(ctx, takeoverWriters, o.b.cfg.seed)
 	err := o.happen(ctx, times)
 	if err = errors.Join(err, o.writers.stop()); err != nil {
@@ -211,25 +192,12 @@ func (o *takeovers) events(ctx context.Context, times int) error {
 	}{{eventKill, 1.5, 3}, {eventHang, 3, 6}, {eventStop, 0, 0.3}} {
 		o.report(of.event, of.p50, of.longer, times >= judgedTimes)
 	}
-	failed := o.writers.acks.failed(0, o.writers.acks.now())
-	for i := range failed {
-		o.b.say("  a write failed at %s: %v", o.clock(failed[i].at), failed[i].err)
-	}
+	o.b.sayFailed(o.writers.acks)
 	t, judged := o.table, times >= judgedTimes
 	t.AtMost("planned stop, errors", t.Series(eventStop, "errors"), 0, "", judged)
 	t.AtMost("a store at rest", t.Series("a store at rest", "CPU %"), storeIdleBar, "% of a processor", judged)
 	t.AtLeast("writes with a standby, beside none", t.Ratio(besideStandby, withoutStandby, "writes/s"), standbyBar, "times", judged)
-	if o.b.cfg.docs == "" {
-		return nil
-	}
-	path := filepath.Join(filepath.Dir(o.b.cfg.docs), "images", "takeover.svg")
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return fmt.Errorf("write the picture: %w", err)
-	}
-	if err := os.WriteFile(path, o.picture(), 0o644); err != nil {
-		return fmt.Errorf("write the picture: %w", err)
-	}
-	return nil
+	return o.b.draw("takeover.svg", o.picture())
 }
 
 func (o *takeovers) happen(ctx context.Context, times int) error {
@@ -265,11 +233,6 @@ func (o *takeovers) nothing(ctx context.Context) error {
 	r.Add("gap p50 s", gaps.Quantile(0.5).Seconds())
 	r.Add("gap max s", gaps.Quantile(1).Seconds())
 	return nil
-}
-
-// clock names a moment by the clock of the stores' logs.
-func (o *takeovers) clock(at time.Duration) string {
-	return o.writers.acks.began.Add(at).UTC().Format("15:04:05.000")
 }
 
 // once lets one event happen to the store that owns most.
@@ -310,12 +273,12 @@ func (o *takeovers) once(ctx context.Context, event string, n int) error {
 	}
 	h.of, h.others = acks.counts(its, from-pictureBefore, pictureStep, int((pictureBefore+pictureAfter)/pictureStep))
 	o.done = append(o.done, h)
-	o.b.say("  %s %d of %s at %s, back at %s; %d errors", event, n, victim.name, o.clock(from), o.clock(back), h.failed)
+	o.b.say("  %s %d of %s at %s, back at %s; %d errors", event, n, victim.name, o.writers.acks.clock(from), o.writers.acks.clock(back), h.failed)
 	for _, resource := range its {
 		g := acks.longest([]string{resource}, from, back)
-		o.b.say("    no write to %s for %.3f s, until %s", resource, g.length().Seconds(), o.clock(g.to))
+		o.b.say("    no write to %s for %.3f s, until %s", resource, g.length().Seconds(), o.writers.acks.clock(g.to))
 	}
-	o.b.say("    on return: no write to %s for %.3f s, until %s", h.back.partition, h.back.length().Seconds(), o.clock(h.back.to))
+	o.b.say("    on return: no write to %s for %.3f s, until %s", h.back.partition, h.back.length().Seconds(), o.writers.acks.clock(h.back.to))
 	return nil
 }
 

@@ -16,7 +16,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/millrace/millrace/integration/bench/dataset"
+	"github.com/millrace/millrace/integration/bench/measure"
 	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/owner"
 )
 
@@ -126,6 +129,33 @@ func (f *fleet) start(ctx context.Context, s *fleetStore) error {
 		return errors.Join(err, s.kill())
 	}
 	return nil
+}
+
+const fleetContainer = `
+apiVersion: millrace/v1
+kind: Container
+metadata: {name: product}
+spec: {partitionKey: [/categoryId], partitions: %d, standbys: %d}
+`
+
+// declare declares the container of the products, or how many standbys it is to have, and waits until they are as they
+// should be.
+func (f *fleet) declare(ctx context.Context, partitions, standbys int) error {
+	if err := f.session.apply(ctx, fmt.Sprintf(fleetContainer, partitions, standbys)); err != nil {
+		return err
+	}
+	_, err := f.awaitWhole(ctx, partitions, standbys > 0)
+	return err
+}
+
+// load stores the products in the container that was declared, and returns it.
+func (f *fleet) load(ctx context.Context, set *dataset.Set) (*store.Container, error) {
+	into, err := f.session.client.Container(ctx, database, "product")
+	if err != nil {
+		return nil, err
+	}
+	f.b.say("  loading %s products", measure.Number(float64(set.Products())))
+	return into, load(ctx, into, set, 0, set.Products())
 }
 
 // close ends all processes.
