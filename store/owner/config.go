@@ -87,6 +87,14 @@ type Config struct {
 	// on: each time costs a commit. At rest 64 KiB are enough. Default 4 MiB.
 	TrimBytes int64 `yaml:"trimBytes"`
 
+	// SplitBytes is from what size on a partition is split in two by its owner, without anybody asking, about in
+	// the middle of what it holds, in bytes, as its newest snapshot says: items, indexes and records, not compressed.
+	// One in which a single partition key has nearly all is not. Default 0, which is never: each partition has a log
+	// that syncs by itself, so where all logs are on one disk a split adds syncs and takes no load from the disk. It
+	// helps where there are stores and NATS servers for the new partitions to go to. At least 64 MiB: a snapshot is
+	// taken only after as much log, so a smaller size is not seen before, and leaves many logs with little in each.
+	SplitBytes int64 `yaml:"splitBytes"`
+
 	// CompressBytesMin is how many bytes the transactions of a commit must have to be compressed in
 	// the log, which is done where the data's feature level allows it and an eighth is saved.
 	// Default 2 KiB; negative compresses none.
@@ -148,10 +156,11 @@ type Config struct {
 	snapshots snapshot.Store
 	others    []snapshot.Store
 
-	// now is the wall clock in unix milliseconds, and loadReserve the free space, in bytes, that
-	// the load of a snapshot leaves; tests replace them.
-	now         func() int64
-	loadReserve func() int64
+	// now is the wall clock in unix milliseconds, loadReserve the free space, in bytes, that the load of a
+	// snapshot leaves, and splitBytesMin the least SplitBytes; tests replace them.
+	now           func() int64
+	loadReserve   func() int64
+	splitBytesMin int64
 }
 
 // QueriesBytesDefault is the default of Config.QueriesBytesMax, QueriesBytesMin the least, in bytes.
@@ -210,6 +219,9 @@ func (c Config) withDefaults() (Config, error) {
 	if c.TrimBytes == 0 {
 		c.TrimBytes = trimBytesMin
 	}
+	if c.splitBytesMin == 0 {
+		c.splitBytesMin = splitBytesMin
+	}
 	if c.DiskReserve == 0 {
 		c.DiskReserve = DiskReserveDefault
 	}
@@ -255,6 +267,12 @@ func (c *Config) check() error {
 	}
 	if c.TrimBytes < 1 {
 		errs = append(errs, errors.New("store.trimBytes must be at least 1"))
+	}
+	if c.SplitBytes != 0 && c.SplitBytes < c.splitBytesMin {
+		errs = append(errs, fmt.Errorf("store.splitBytes is %d bytes; 0, which is never, or at least %d MiB is expected", c.SplitBytes, splitBytesMin>>20))
+	}
+	if c.SplitBytes > 0 && c.Snapshots.Store == SnapshotsOff {
+		errs = append(errs, errors.New("store.splitBytes is set, and store.snapshots.store is off; partitions are split by snapshots"))
 	}
 	errs = append(errs, c.Snapshots.check())
 	return errors.Join(errs...)

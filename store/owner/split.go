@@ -58,6 +58,7 @@ func (s *Server) splitLoop(ctx context.Context) {
 	var work sync.WaitGroup
 	defer work.Wait()
 	work.Go(func() { s.formerLoop(ctx) })
+	large := sizeWatch{}
 	all := &splits{s: s, busy: map[*Partition]bool{}, said: map[*Partition]string{}}
 	tick := time.NewTicker(splitRetry)
 	defer tick.Stop()
@@ -73,6 +74,7 @@ func (s *Server) splitLoop(ctx context.Context) {
 				work.Go(func() { all.end(ctx, p, s.seeToSplit(ctx, p, info)) })
 			}
 		}
+		s.splitBySize(ctx, &large)
 	}
 }
 

@@ -36,7 +36,7 @@ func (s *Server) planSplit(ctx context.Context, p *Partition, r *store.SplitPart
 	at := r.At
 	if at == "" {
 		var refusal *store.Error
-		if at, refusal = p.middle(ctx); refusal != nil {
+		if at, _, refusal = p.middle(ctx); refusal != nil {
 			return &store.Response{Err: refusal}
 		}
 	}
@@ -120,8 +120,9 @@ func (s *Server) notSplittable(p *Partition) string {
 	return ""
 }
 
-// middle returns a hash that about half of the partition's items lie below.
-func (p *Partition) middle(ctx context.Context) (feed.EPK, *store.Error) {
+// middle returns a hash that about half of the partition's items lie below, and which part of them lies on the side that
+// has less.
+func (p *Partition) middle(ctx context.Context) (at feed.EPK, less float64, refusal *store.Error) {
 	const sampleMax = 4096
 	snap := p.engine.Snapshot()
 	defer snap.Close()
@@ -135,7 +136,7 @@ func (p *Partition) middle(ctx context.Context) (feed.EPK, *store.Error) {
 			err = ctx.Err()
 		}
 		if err != nil {
-			return "", &store.Error{Status: store.StatusUnavailable, RetryAfter: splitRetry, Message: fmt.Sprintf("partition %s: look for its middle: %v", p.id, err)}
+			return "", 0, &store.Error{Status: store.StatusUnavailable, RetryAfter: splitRetry, Message: fmt.Sprintf("partition %s: look for its middle: %v", p.id, err)}
 		}
 		if items++; items%step != 0 {
 			continue
@@ -149,15 +150,17 @@ func (p *Partition) middle(ctx context.Context) (feed.EPK, *store.Error) {
 		}
 	}
 	if len(sample) == 0 {
-		return "", store.Refuse(store.StatusConflict, "partition %s has no items, so that it has no middle: say where with --at", p.id)
+		return "", 0, store.Refuse(store.StatusConflict, "partition %s has no items, so that it has no middle: say where with --at", p.id)
 	}
-	at := sample[len(sample)/2]
-	if at > sample[0] {
-		return at, nil
+	at = sample[len(sample)/2]
+	below := slices.Index(sample, at) // it is in order
+	if below == 0 {
+		// One logical partition reaches beyond the middle.
+		below = slices.IndexFunc(sample, func(e feed.EPK) bool { return e > at })
 	}
-	// One logical partition reaches beyond the middle.
-	if next := slices.IndexFunc(sample, func(e feed.EPK) bool { return e > at }); next >= 0 {
-		return sample[next], nil
+	if below > 0 {
+		part := float64(below) / float64(len(sample))
+		return sample[below], min(part, 1-part), nil
 	}
-	return "", store.Refuse(store.StatusConflict, "nearly all items of partition %s have one partition key, of hash %s, and a split does not divide these", p.id, at.Hex())
+	return "", 0, store.Refuse(store.StatusConflict, "nearly all items of partition %s have one partition key, of hash %s, and a split does not divide these", p.id, at.Hex())
 }
