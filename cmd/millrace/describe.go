@@ -57,6 +57,9 @@ func (a *app) describeContainer(ctx context.Context, s *session, database, name 
 		"declaration": doc, "id": c.ID, "state": c.State, "created": c.Created, "partitions": c.Partitions, "pipelines": c.Pipelines,
 		"former": append([]store.FormerPartition{}, c.Former...),
 	}
+	if advice := c.Advice(); len(advice) > 0 {
+		v["advice"] = advice
+	}
 	return a.print(v, func(w io.Writer) error {
 		if err := declaration.WriteYAML(w, doc); err != nil {
 			return err
@@ -72,7 +75,7 @@ func (a *app) describeContainer(ctx context.Context, s *session, database, name 
 		if err := tellFormer(w, c.Former); err != nil {
 			return err
 		}
-		if err := tellHeat(w, c.Partitions); err != nil {
+		if err := tellHeat(w, c); err != nil {
 			return err
 		}
 		if err := tellPins(w, c.Partitions); err != nil {

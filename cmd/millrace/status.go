@@ -31,8 +31,9 @@ switching (it has caught up, and is not in force in every partition yet),
 uninitialised (no worker has taken it yet), stuck, halted, paused.
 
 Warnings stand before them, such as of logs that have fewer replicas than durability
-asks for; millrace doctor tells more. The last lines tell how many logs were read as a
-whole by the scrub of their owners, and what is damaged.
+asks for; millrace doctor tells more. So does what helps a partition that is too hot;
+millrace top tells more of that. The last lines tell how many logs were read as a whole
+by the scrub of their owners, and what is damaged.
 
 What cannot be read is named first, and the rest is told. A log that does not answer,
 such as one whose replicas have no majority, is waited for as long as --timeout says,

@@ -30,7 +30,10 @@ minute or two, the hottest first: requests and bytes a second, and the time of
 their readers and of their deciders as a part of one processor. Below them are the
 partition keys that have one per cent or more of the load or of the requests of
 their partition, with the least of the load that they have, and the most where that
-is not known exactly.`,
+is not known exactly.
+
+It says what helps where one partition is busy for more than half of a processor, or has
+more than half of its container's load: a split, unless one partition key is the heat.`,
 		Example: "  millrace top",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if most < 1 {
@@ -81,6 +84,9 @@ func tellTop(w io.Writer, h *inspect.Heat, left int) error {
 			return err
 		}
 	}
+	if err := tellAdvice(w, h.Advice); err != nil {
+		return err
+	}
 	if left > 0 {
 		fmt.Fprintf(w, "\n%s less; --partitions tells of more\n", format.Plural(left, "partition has", "partitions have"))
 	}
@@ -115,10 +121,10 @@ func keyRow(h *heat.Report, k *heat.Key) []string {
 }
 
 // tellHeat tells what the partitions of a container were asked for, and by which keys.
-func tellHeat(w io.Writer, partitions []inspect.Partition) error {
+func tellHeat(w io.Writer, c *inspect.Container) error {
 	var rows, keys [][]string
-	for i := range partitions {
-		p := &partitions[i]
+	for i := range c.Partitions {
+		p := &c.Partitions[i]
 		if p.Status == nil || p.Status.Heat == nil || p.Status.Heat.Total().Requests == 0 {
 			continue
 		}
@@ -137,6 +143,19 @@ func tellHeat(w io.Writer, partitions []inspect.Partition) error {
 		}
 		fmt.Fprintln(w)
 		if err := columns(w, append([]string{"PARTITION"}, table.header...), table.rows); err != nil {
+			return err
+		}
+	}
+	return tellAdvice(w, c.Advice())
+}
+
+// tellAdvice tells what helps the partitions that are too hot.
+func tellAdvice(w io.Writer, all []inspect.Advice) error {
+	for i := range all {
+		if i == 0 {
+			fmt.Fprintln(w)
+		}
+		if _, err := fmt.Fprintln(w, all[i].Text); err != nil {
 			return err
 		}
 	}

@@ -22,6 +22,7 @@ func TestTellTop_TellsWhatIsLeftOut(t *testing.T) {
 		{inspect.Heat{}, 0, "nothing was asked for in the last minutes\n", "answered"},
 		{inspect.Heat{Unknown: 2}, 0, "2 partitions are not answered for", "nothing was asked for"},
 		{inspect.Heat{Partitions: []inspect.HotPartition{busy}}, 3, "3 partitions have less; --partitions tells of more\n", "answered"},
+		{inspect.Heat{Partitions: []inspect.HotPartition{busy}, Advice: []inspect.Advice{{Text: "split it"}}}, 3, "\n\nsplit it\n\n3 partitions have less", "answered"},
 		{inspect.Heat{Partitions: []inspect.HotPartition{busy}, Unknown: 1}, 0, "1 partition is not answered for\n", "less"},
 	} {
 		var out strings.Builder

@@ -41,6 +41,11 @@ func (s *Status) Print(w io.Writer, wide bool) error {
 			return err
 		}
 	}
+	for _, advice := range s.Advice {
+		if _, err := fmt.Fprintf(w, "hot: %s\n", advice); err != nil {
+			return err
+		}
+	}
 	if err := s.printPipelines(w, wide); err != nil {
 		return err
 	}

@@ -47,6 +47,8 @@ type Status struct {
 	Problems []string `json:"problems,omitempty"`
 	// Warnings are what else an operator is to know, such as of replicas.
 	Warnings []string `json:"warnings,omitempty"`
+	// Advice is what helps against too much load.
+	Advice []string `json:"advice,omitempty"`
 	// Storage tells of logs and engines; nil if nobody asked.
 	Storage *Storage `json:"storage,omitempty"`
 	// Waited is how much of the time that the reading took nothing was done but to wait for logs that did not answer. Those

@@ -19,6 +19,7 @@ const (
 type heatPage struct {
 	Partitions []hotPartition
 	Keys       []hotKey
+	Advice     []inspect.Advice
 	// More counts the partitions that have some load and do not stand here.
 	More    int
 	Unknown int
@@ -75,7 +76,7 @@ func heatOf(s *sample, partitions, keys int) (*heatPage, *inspect.Heat) {
 		return page, nil
 	}
 	h := inspect.HeatOf(s.Storage.Asked)
-	page.Unknown = h.Unknown
+	page.Unknown, page.Advice = h.Unknown, h.Advice
 	for _, k := range h.Keys(keys) {
 		page.Keys = append(page.Keys, hotKey{&k})
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/pipelines/format"
 	"github.com/millrace/millrace/pipelines/status"
 	"github.com/millrace/millrace/store/heat"
@@ -30,6 +31,8 @@ type Heat struct {
 	Partitions []HotPartition `json:"partitions"`
 	// Unknown counts partitions whose owners did not answer, or do not measure.
 	Unknown int `json:"unknown"`
+	// Advice is what helps the partitions that are too hot.
+	Advice []Advice `json:"advice,omitempty"`
 }
 
 // Heat asks the owners of all partitions what they were asked for of late.
@@ -43,7 +46,7 @@ func (i *Inspector) Heat(ctx context.Context) (*Heat, error) {
 
 // HeatOf is the heat that is in the answers of owners.
 func HeatOf(asked []status.Asked) *Heat {
-	h := &Heat{Partitions: []HotPartition{}}
+	h := &Heat{Partitions: []HotPartition{}, Advice: Advise(asked)}
 	for k := range asked {
 		a := &asked[k]
 		switch {
@@ -55,6 +58,16 @@ func HeatOf(asked []status.Asked) *Heat {
 	}
 	slices.SortStableFunc(h.Partitions, func(a, b HotPartition) int { return cmp.Compare(b.Busy(), a.Busy()) })
 	return h
+}
+
+// Advice is what helps the partitions of the container that are too hot.
+func (c *Container) Advice() []Advice {
+	asked := make([]status.Asked, len(c.Partitions))
+	for k := range c.Partitions {
+		p := &c.Partitions[k]
+		asked[k] = status.Asked{Database: c.Database, Container: c.Name, Partition: feed.Partition{Container: c.ID, Number: p.Number}, Status: p.Status}
+	}
+	return Advise(asked)
 }
 
 // Busy is the load as a part of the time of one processor.

@@ -27,6 +27,12 @@ type Around struct {
 func (a *Around) AddTo(s *status.Status) {
 	s.Storage = a.Storage
 	s.Problems, s.Warnings = append(s.Problems, a.Problems...), append(s.Warnings, a.Warnings...)
+	if a.Storage == nil {
+		return
+	}
+	for _, advice := range Advise(a.Storage.Asked) {
+		s.Advice = append(s.Advice, advice.Text)
+	}
 }
 
 // Surroundings is what a Lookout asks. *Inspector is one.
