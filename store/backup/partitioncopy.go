@@ -15,12 +15,12 @@ import (
 	"github.com/millrace/millrace/store/snapshot"
 )
 
-const (
-	// tailMin is how much log may stand behind a base whatever its size, in bytes.
-	tailMin = 64 << 20
-	// newerWithin is how long an owner gets to take a snapshot in the place of a damaged one.
-	newerWithin = 2 * time.Minute
-)
+// tailMin is how much log may stand behind a base whatever its size, in bytes.
+const tailMin = 64 << 20
+
+// newerWithin is how long an owner gets to take a snapshot in the place of a damaged one, or the first of a partition
+// that a split made.
+var newerWithin = 2 * time.Minute
 
 // errMoved says that what was being copied is not there any more, and something newer is.
 var errMoved = errors.New("it was replaced while it was copied")
@@ -107,6 +107,9 @@ func (c *partitionCopy) once(ctx context.Context, former *Partition) (*Partition
 	// The snapshot before the log: its LSN is in the log then, because both only move on. A
 	// trim between the two shows as a log that begins behind the snapshot (errMoved).
 	newest, err := c.newestSnapshot(ctx, c.back)
+	if err == nil && newest == nil && c.back == 0 {
+		newest, err = c.awaitOwn(ctx, log)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +118,15 @@ func (c *partitionCopy) once(ctx context.Context, former *Partition) (*Partition
 		return nil, err
 	}
 	p := &Partition{Partition: c.id.String(), Log: log.ID()}
-	if former != nil && former.Log == p.Log && goesOn(former, newest, shape) {
+	again := former != nil && former.Log == p.Log && goesOn(former, newest, shape)
+	if again && former.Base == nil {
+		// An earlier program may have taken a log for whole that lacks what its partition inherited.
+		if err = begins(ctx, log, shape.First); err != nil && !errors.Is(err, errHeadless) {
+			return nil, err
+		}
+		again = err == nil
+	}
+	if again {
 		p.Base, p.First, p.Since = former.Base, former.First, former.Since
 	} else if newest != nil {
 		p.First, p.Since = newest.LSN, newest.Time
@@ -265,6 +276,29 @@ func (c *partitionCopy) awaitNewer(ctx context.Context) error {
 		}
 	}
 	return fmt.Errorf("snapshot %s is damaged, and its owner has taken no other one in %s: describe container tells why", c.worst, newerWithin)
+}
+
+// awaitOwn waits, where a partition was made by a split, until its owner has a snapshot of it, and returns that; nil for any
+// other partition. What such a partition inherited is not in its log, and the seed that it began with is of its
+// parent's. The owner was told by the question for a snapshot, and takes one.
+func (c *partitionCopy) awaitOwn(ctx context.Context, log *feed.Log) (*snapshot.Manifest, error) {
+	first, _, err := log.Bounds(ctx)
+	if err != nil {
+		return nil, err
+	}
+	commit, err := log.Read(ctx, first)
+	if err != nil || !owner.Inherits(commit) {
+		return nil, nil //nolint:nilerr // begins tells what is wrong
+	}
+	for began := time.Now(); time.Since(began) < newerWithin; {
+		if err := pace.Pause(ctx, 200*time.Millisecond); err != nil {
+			return nil, err
+		}
+		if is, err := c.newestSnapshot(ctx, 0); err != nil || is != nil {
+			return is, err
+		}
+	}
+	return nil, fmt.Errorf("a split made it, its log lacks what it had then, and its owner has taken no snapshot of it in %s (store.snapshots)", newerWithin)
 }
 
 // deleted tells whether the container was deleted meanwhile.

@@ -40,7 +40,7 @@ func (p *Partition) continued(ctx context.Context, shape *feed.Shape) (*feed.Com
 	if err != nil {
 		return nil, fmt.Errorf("partition %s: %w", p.id, err)
 	}
-	if parent, ok := ParentOf(c); !Begins(c) || ok && parent.Range != nil {
+	if !Begins(c) {
 		return nil, nil
 	}
 	return c, nil
@@ -94,13 +94,20 @@ func ParentOf(c *feed.Commit) (parent store.Parent, ok bool) {
 }
 
 // Begins reports whether c is the first commit of a log, so that the state can be built from
-// the log alone. No other commit can be applied to an empty engine.
+// the log alone. No other commit can be applied to an empty engine. The log of a partition into which another one was
+// split is no such log: it begins with a genesis too, and lacks all that the partition inherited (Inherits).
 func Begins(c *feed.Commit) bool {
 	if c.LSN == 1 {
 		return len(c.Transactions) > 0 && c.Transactions[0].Control != nil && c.Transactions[0].Control.Kind == store.ControlGenesis
 	}
-	_, ok := ParentOf(c)
-	return ok && c.Trimmed == c.LSN-1
+	parent, ok := ParentOf(c)
+	return ok && parent.Range == nil && c.Trimmed == c.LSN-1
+}
+
+// Inherits reports whether c is the first commit of the log of a partition into which another one was split.
+func Inherits(c *feed.Commit) bool {
+	parent, ok := ParentOf(c)
+	return ok && parent.Range != nil
 }
 
 // Continue returns the first commit of a log that continues a partition's state.

@@ -1,0 +1,128 @@
+package backup_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/integration/poll"
+	"github.com/millrace/millrace/integration/storetest"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/backup"
+	"github.com/millrace/millrace/store/owner"
+	"github.com/millrace/millrace/store/snapshot"
+)
+
+// splitting takes the snapshots alone without which there is no state.
+func splitting(t testing.TB) owner.Config {
+	t.Helper()
+	return owner.Config{Alone: true, Snapshots: owner.SnapshotConfig{Directory: t.TempDir(), SharePercent: 100}}
+}
+
+// split splits a partition of the container "things" in two, and returns what the catalog says then.
+func split(t testing.TB, s *storetest.Store, number uint32) *store.Container {
+	t.Helper()
+	c, err := s.Client.Container(t.Context(), "default", "things")
+	must(t, err)
+	_, err = c.Split(t.Context(), feed.Partition{Container: c.Info().ID, Number: number}, store.SplitPartition{})
+	must(t, err)
+	poll.Until(t, func() error {
+		must(t, c.Refresh(t.Context()))
+		still := slices.ContainsFunc(c.Info().Partitions, func(p store.PartitionInfo) bool { return p.Number == number })
+		return poll.Unless(!still, "the partition is still there")
+	})
+	return c
+}
+
+// restored restores the newest backup of a place, and compares what it holds with what the source does.
+func restored(t testing.TB, place snapshot.Store, from *storetest.Store, cfg owner.Config) (to *storetest.Store, c *store.Container) {
+	t.Helper()
+	whole(t, place)
+	to = storetest.System(t)
+	r := restore(t, place, to, backup.Latest)
+	to.Own(t, cfg)
+	c = container(t, to, "things")
+	for _, p := range r.Partitions {
+		if source, is := digest(t, from, p.From), digest(t, to, p.Partition); source != is || source != p.Digest {
+			t.Errorf("partition %s of LSN %d: digest %016x, the source has %016x, the restore says %016x", p.Partition, p.LSN, is, source, p.Digest)
+		}
+	}
+	return to, c
+}
+
+// TestCreate_OfAPartitionThatASplitMade: what it inherited is in the backup, whether its owner had a snapshot of its own
+// by then or not.
+func TestCreate_OfAPartitionThatASplitMade(t *testing.T) {
+	t.Parallel()
+	s := storetest.StartWith(t, splitting(t))
+	write(t, s.Container(t, "things", store.ContainerSpec{PartitionKey: []string{"/k"}}), 0, 100, 1)
+	c := split(t, s, 0)
+	place := snapshot.Directory(t.TempDir())
+	for round, items := range []int{100, 150} {
+		write(t, c, 90, items, round)
+		b := create(t, s, place)
+		if len(b.Partitions) != 2 || b.Partitions[0].Base == nil || b.Partitions[1].Base == nil {
+			t.Fatalf("round %d: the backup has %+v", round, b.Partitions)
+		}
+		if _, is := restored(t, place, s, splitting(t)); count(t, is) != items {
+			t.Errorf("round %d: %d items of %d were restored", round, count(t, is), items)
+		}
+	}
+}
+
+// TestCreate_ABackupThatLacksWhatWasInheritedIsNotContinued: it counts for damaged, and the next one has all.
+func TestCreate_ABackupThatLacksWhatWasInheritedIsNotContinued(t *testing.T) {
+	t.Parallel()
+	s := storetest.StartWith(t, splitting(t))
+	write(t, s.Container(t, "things", store.ContainerSpec{PartitionKey: []string{"/k"}}), 0, 100, 1)
+	c := split(t, s, 0)
+	dir := t.TempDir()
+	place := snapshot.Directory(dir)
+	first := create(t, s, place)
+	rewrite(t, dir, first.ID, func(b *backup.Backup) {
+		for i, id := range c.Partitions() {
+			b.Partitions[i] = *backup.LogAlone(t, place, source(s), id)
+		}
+	})
+	report, err := backup.Verify(t.Context(), place, "", nil)
+	if err != nil || len(report.Damaged) != 1 || !strings.Contains(report.Damaged[0].Reason, "no snapshot of what stood before") {
+		t.Errorf("verify: %v, %+v", err, report)
+	}
+	write(t, c, 90, 120, 2)
+	second := create(t, s, place)
+	for i := range second.Partitions {
+		if second.Partitions[i].Base == nil {
+			t.Errorf("partition %s has no snapshot of what it inherited", second.Partitions[i].Partition)
+		}
+	}
+	prune(t, place, backup.Keep{Last: 1}, false)
+	if _, is := restored(t, place, s, splitting(t)); count(t, is) != 120 {
+		t.Errorf("%d items of 120 were restored", count(t, is))
+	}
+}
+
+// withoutSnapshots is an owner that has none, and takes none.
+type withoutSnapshots struct{}
+
+func (withoutSnapshots) Handle(context.Context, *store.Request) *store.Response {
+	return &store.Response{Snapshot: &store.SnapshotObject{}}
+}
+
+// TestCreate_WithoutASnapshotOfAPartitionThatASplitMade is refused. The test is not run beside others.
+func TestCreate_WithoutASnapshotOfAPartitionThatASplitMade(t *testing.T) {
+	backup.NewerWithin(t, time.Second)
+	s := storetest.StartWith(t, splitting(t))
+	write(t, s.Container(t, "things", store.ContainerSpec{PartitionKey: []string{"/k"}}), 0, 100, 1)
+	src, local := source(s), &store.Local{}
+	for _, p := range split(t, s, 0).Partitions() {
+		local.Add(p, withoutSnapshots{})
+	}
+	src.Client = store.NewClient(s.NC, s.Client.Catalog(), store.ClientConfig{Local: local})
+	_, err := backup.Create(t.Context(), snapshot.Directory(t.TempDir()), src)
+	if err == nil || !strings.Contains(err.Error(), "a split made it") {
+		t.Errorf("a backup of a partition whose beginning nobody has: %v", err)
+	}
+}
