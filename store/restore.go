@@ -89,7 +89,9 @@ type Origin struct {
 }
 
 // RestoreContainer records a container that is being restored, under new identities; one
-// that is recorded already is returned as it is. It is as of info otherwise.
+// that is recorded already is returned as it is. It is as of info otherwise, but
+// for the logs that no backup holds: of partitions that were split, and of those into which one was to be split. Their
+// numbers are not used again nevertheless: NextPartition stays.
 func (c *Catalog) RestoreContainer(ctx context.Context, info ContainerInfo, backup string) (ContainerInfo, error) {
 	is, err := c.Get(ctx, info.Database, info.Name)
 	if err == nil {
@@ -103,6 +105,7 @@ func (c *Catalog) RestoreContainer(ctx context.Context, info ContainerInfo, back
 	}
 	info.Origin = &Origin{info.ID, backup}
 	info.ID, info.State = feed.NewResourceID(), ContainerCreating
+	info.Former, info.Splits = nil, nil
 	info.Partitions = slices.Clone(info.Partitions)
 	for i := range info.Partitions {
 		info.Partitions[i].Log = feed.NewLogID()

@@ -126,3 +126,90 @@ func TestCreate_WithoutASnapshotOfAPartitionThatASplitMade(t *testing.T) {
 		t.Errorf("a backup of a partition whose beginning nobody has: %v", err)
 	}
 }
+
+// seen reads the changes of a container from the beginning, up to its end.
+func seen(t testing.TB, c *store.Container) map[string]bool {
+	t.Helper()
+	ids, from := map[string]bool{}, ""
+	for {
+		page, err := c.Changes(t.Context(), store.ChangesRequest{Start: feed.StartBeginning(), Continuation: from})
+		must(t, err)
+		for _, change := range page.Changes {
+			ids[change.Item.ID] = true
+		}
+		if from = page.Continuation; page.End {
+			return ids
+		}
+	}
+}
+
+// TestRestore_OfAContainerThatWasSplit: nothing names logs that the container does not have, its changes can be read from
+// the beginning, and it can be written to and split again.
+func TestRestore_OfAContainerThatWasSplit(t *testing.T) {
+	t.Parallel()
+	s := storetest.StartWith(t, splitting(t))
+	write(t, s.Container(t, "things", store.ContainerSpec{PartitionKey: []string{"/k"}}), 0, 100, 1)
+	c := split(t, s, 0)
+	former, err := c.Changes(t.Context(), store.ChangesRequest{Start: feed.StartBeginning(), AllVersions: true, ItemsMax: 5})
+	must(t, err)
+	write(t, split(t, s, 1), 100, 120, 2)
+	place := snapshot.Directory(t.TempDir())
+	create(t, s, place)
+	to, c := restored(t, place, s, splitting(t))
+	if info := c.Info(); len(info.Former) > 0 || len(info.Splits) > 0 || info.NextPartition != 5 || len(info.Partitions) != 3 {
+		t.Errorf("the catalog has %+v", info)
+	}
+	for _, continuation := range []string{former.Continuation, ""} {
+		_, err = c.Changes(t.Context(), store.ChangesRequest{Continuation: continuation, AllVersions: true, Start: feed.StartBeginning()})
+		if !isTrimmed(err) {
+			t.Errorf("all changes behind %q: %v", continuation, err)
+		}
+	}
+	if ids := seen(t, c); len(ids) != 120 {
+		t.Errorf("%d changes of 120 were seen", len(ids))
+	}
+	write(t, c, 110, 130, 3)
+	again := split(t, to, 2)
+	if p := again.Info().Partitions; len(p) != 4 || again.Info().NextPartition != 7 {
+		t.Errorf("split again it has %+v", p)
+	}
+	write(t, again, 120, 140, 4)
+	if ids := seen(t, again); count(t, again) != 140 || len(ids) != 140 {
+		t.Errorf("%d items and %d changes of 140", count(t, again), len(ids))
+	}
+}
+
+// TestRestore_OfAContainerThatIsBeingSplit: the split that its log has prepared is none of the container that is restored.
+func TestRestore_OfAContainerThatIsBeingSplit(t *testing.T) {
+	t.Parallel()
+	cfg := splitting(t)
+	cfg.Holds = func(context.Context) (map[feed.Partition][]owner.Hold, string, error) {
+		return nil, "the test waits", nil
+	}
+	s := storetest.StartWith(t, cfg)
+	c := s.Container(t, "things", store.ContainerSpec{PartitionKey: []string{"/k"}})
+	write(t, c, 0, 100, 1)
+	_, err := c.Split(t.Context(), c.Partitions()[0], store.SplitPartition{})
+	must(t, err)
+	poll.Until(t, func() error {
+		st, err := c.Status(t.Context(), c.Partitions()[0])
+		must(t, err)
+		return poll.Unless(strings.Contains(st.Splitting, "the test waits"), "the split is not prepared: "+st.Splitting)
+	})
+	place := snapshot.Directory(t.TempDir())
+	if b := create(t, s, place); len(b.Skipped) > 0 || len(b.Partitions) != 1 {
+		t.Fatalf("skipped %v, and the backup has %+v", b.Skipped, b.Partitions)
+	}
+	// Not compared with the source: whoever owns it here may give the split up in its log.
+	to := storetest.System(t)
+	restore(t, place, to, backup.Latest)
+	to.Own(t, splitting(t))
+	is := container(t, to, "things")
+	if info := is.Info(); len(info.Splits) > 0 || info.NextPartition != 3 {
+		t.Errorf("the catalog has %+v", info)
+	}
+	write(t, is, 90, 110, 2)
+	if ids := seen(t, is); count(t, is) != 110 || len(ids) != 110 {
+		t.Errorf("%d items and %d changes of 110", count(t, is), len(ids))
+	}
+}
