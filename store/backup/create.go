@@ -14,6 +14,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/pace"
 	"github.com/millrace/millrace/store/snapshot"
 )
 
@@ -62,17 +63,34 @@ const (
 	// attempts is how often a backup begins again because the place was pruned meanwhile,
 	// and the copy of a partition because its snapshot went, or its log was trimmed.
 	attempts = 5
+	// splitAttempts is how often a backup begins again because a partition was split meanwhile. What was sent is not sent
+	// again.
+	splitAttempts = 20
 )
+
+// splitPause is the time until then, in which the catalog comes to name the children.
+var splitPause = 500 * time.Millisecond
 
 // errPruned says that a prune may have deleted objects that this backup found and did not send.
 var errPruned = errors.New("backups of the place were pruned meanwhile; run it again")
 
+// errSplit says that a partition was split while the backup was made, so that what was copied is not of one moment.
+var errSplit = errors.New("a partition was split while the store was copied, each time that this was tried; run it again")
+
 // Create makes a backup of a store that goes on working. After an error, and after a
 // crash, what was sent stays and is used by the next Create in the same place.
 func Create(ctx context.Context, place snapshot.Store, src *Source) (*Result, error) {
-	for attempt := 1; ; attempt++ {
+	for pruned, split := 1, 1; ; {
 		r, err := createOnce(ctx, place, src)
-		if !errors.Is(err, errPruned) || attempt == attempts {
+		switch {
+		case errors.Is(err, errPruned) && pruned < attempts:
+			pruned++
+		case errors.Is(err, errSplit) && split < splitAttempts:
+			split++
+			if err := pace.Pause(ctx, splitPause); err != nil {
+				return nil, err
+			}
+		default:
 			return r, err
 		}
 	}

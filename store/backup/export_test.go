@@ -22,6 +22,14 @@ func NewerWithin(t testing.TB, d time.Duration) {
 	t.Cleanup(func() { newerWithin = was })
 }
 
+// SplitPause is the time until a backup begins again because of a split, for a test that does not run beside others.
+func SplitPause(t testing.TB, d time.Duration) {
+	t.Helper()
+	was := splitPause
+	splitPause = d
+	t.Cleanup(func() { splitPause = was })
+}
+
 // TakeForDeadAfter is how long a prune may show nothing, for a test that does not run beside
 // others.
 func TakeForDeadAfter(t testing.TB, d time.Duration) {

@@ -56,7 +56,7 @@ type partitionCopy struct {
 	worst string // the newest snapshot, which is damaged
 }
 
-// run copies the partition; it returns nil if its container was deleted meanwhile.
+// run copies the partition; it returns nil if its container was deleted meanwhile, or it was split.
 func (c *partitionCopy) run(ctx context.Context) (*Partition, error) {
 	for attempt := 1; ; attempt++ {
 		// What the backup before names may be gone from it, and from the owner too: it is
@@ -87,7 +87,7 @@ func (c *partitionCopy) run(ctx context.Context) (*Partition, error) {
 		case err == nil:
 			c.partitionDone(c.id)
 			return p, nil
-		case errors.Is(err, feed.ErrNoLog) && c.deleted(ctx):
+		case c.wasSplit(err) || errors.Is(err, feed.ErrNoLog) && c.noMore(ctx):
 			c.partitionDone(c.id)
 			return nil, nil
 		case attempt == attempts || !errors.Is(err, errMoved) && !errors.Is(err, errHeadless):
@@ -169,7 +169,11 @@ func (c *partitionCopy) setUntil(ctx context.Context, log *feed.Log, p *Partitio
 		return err
 	}
 	seen, next := shape.Time.UnixMilli(), int64(0)
-	if shape.Last > p.Last {
+	if shape.Last == p.Last {
+		if err := refuseSplit(ctx, log, p.Last); err != nil {
+			return err
+		}
+	} else {
 		commit, err := log.Read(ctx, p.Last+1)
 		switch {
 		case err == nil:
@@ -182,6 +186,32 @@ func (c *partitionCopy) setUntil(ctx context.Context, log *feed.Log, p *Partitio
 	}
 	p.Until = wholeUntil(last, next, seen)
 	return nil
+}
+
+// errEnded says that a log ends with a split: what the partition had is its children's. Whatever the records say that are
+// copied with it, it is none of the partitions that hold items: a store that was restored of it could not write to it.
+var errEnded = errors.New("it was split")
+
+// refuseSplit refuses a log that ends with a split.
+func refuseSplit(ctx context.Context, log *feed.Log, last feed.LSN) error {
+	c, err := log.Read(ctx, last)
+	if _, trimmed := errors.AsType[*feed.TrimmedError](err); trimmed {
+		return nil // a log that is being split is not trimmed
+	}
+	if err != nil {
+		return err
+	}
+	split, err := feed.SplitOf(c)
+	if err == nil && split != nil {
+		err = errEnded
+	}
+	return err
+}
+
+// wasSplit says whether the partition could not be copied because it was split.
+func (c *partitionCopy) wasSplit(err error) bool {
+	_, told := errors.AsType[*store.SplitError](err)
+	return told || errors.Is(err, errEnded)
 }
 
 // untilMargin is how much later than a commit's time the server's clock is taken to be, at most, when the commit comes
@@ -301,11 +331,15 @@ func (c *partitionCopy) awaitOwn(ctx context.Context, log *feed.Log) (*snapshot.
 	return nil, fmt.Errorf("a split made it, its log lacks what it had then, and its owner has taken no snapshot of it in %s (store.snapshots)", newerWithin)
 }
 
-// deleted tells whether the container was deleted meanwhile.
-func (c *partitionCopy) deleted(ctx context.Context) bool {
+// noMore tells whether the container was deleted meanwhile, or the partition was split and its log is not needed any more.
+func (c *partitionCopy) noMore(ctx context.Context) bool {
 	info := c.ct.Info()
 	now, err := c.src.Client.Catalog().Get(ctx, info.Database, info.Name)
-	return errors.Is(err, store.ErrNotFound) || err == nil && (now.ID != info.ID || now.State == store.ContainerDeleting)
+	if err != nil {
+		return errors.Is(err, store.ErrNotFound)
+	}
+	holds := func(p store.PartitionInfo) bool { return p.Number == c.id.Number }
+	return now.ID != info.ID || now.State == store.ContainerDeleting || !slices.ContainsFunc(now.Partitions, holds)
 }
 
 // copyParts copies the parts of a snapshot that are not there.

@@ -15,15 +15,11 @@ import (
 )
 
 // copyRecords reads the records of the catalog and of the pipelines, and leaves out the
-// partitions of containers that are gone by now.
+// partitions of containers that are gone by now. The error is errSplit if a container has other partitions by now.
 func (c *creator) copyRecords(ctx context.Context, r *Result) error {
-	copied := map[feed.ResourceID]int{}
+	copied := map[string]bool{}
 	for i := range r.Partitions {
-		id, err := r.Partitions[i].id()
-		if err != nil {
-			return err
-		}
-		copied[id.Container]++
+		copied[r.Partitions[i].Partition] = true
 	}
 	// The records are read after the partitions were copied. One that was made meanwhile has
 	// partitions that are not here, and one that was deleted has no record: both are left out,
@@ -49,9 +45,14 @@ func (c *creator) copyRecords(ctx context.Context, r *Result) error {
 				if err != nil {
 					return fmt.Errorf("record %s: %w", e.Key(), err)
 				}
-				if info.State != store.ContainerReady || copied[info.ID] != len(info.Partitions) {
+				if info.State != store.ContainerReady || !c.began(&info) {
 					r.skip(&info)
 					continue // made meanwhile, or being deleted
+				}
+				for _, p := range info.Partitions {
+					if !copied[feed.Partition{Container: info.ID, Number: p.Number}.String()] {
+						return errSplit
+					}
 				}
 				stands[info.ID] = true
 			}
@@ -64,6 +65,11 @@ func (c *creator) copyRecords(ctx context.Context, r *Result) error {
 	})
 	slices.SortFunc(r.Records, func(a, b Record) int { return strings.Compare(a.Bucket+"\x00"+a.Key, b.Bucket+"\x00"+b.Key) })
 	return nil
+}
+
+// began says whether a container was there when the backup began.
+func (c *creator) began(info *store.ContainerInfo) bool {
+	return slices.ContainsFunc(c.containers, func(was store.ContainerInfo) bool { return was.ID == info.ID })
 }
 
 // skip notes a container that is not in the backup.

@@ -127,6 +127,54 @@ func TestCreate_WithoutASnapshotOfAPartitionThatASplitMade(t *testing.T) {
 	}
 }
 
+// TestCreate_APartitionIsSplitMeanwhile, behind the copy of it and before the records are read: the backup has its
+// children.
+func TestCreate_APartitionIsSplitMeanwhile(t *testing.T) {
+	t.Parallel()
+	s := storetest.StartWith(t, splitting(t))
+	write(t, s.Container(t, "things", store.ContainerSpec{PartitionKey: []string{"/k"}}), 0, 100, 1)
+	place := &hooked{Store: snapshot.Directory(t.TempDir()), before: func() { write(t, split(t, s, 0), 100, 120, 2) }}
+	b := create(t, s, place)
+	if len(b.Skipped) > 0 || len(b.Partitions) != 2 {
+		t.Fatalf("skipped %v, and the backup has %+v", b.Skipped, b.Partitions)
+	}
+	if _, is := restored(t, place, s, splitting(t)); count(t, is) != 120 {
+		t.Errorf("%d items of 120 were restored", count(t, is))
+	}
+}
+
+// TestCreate_ALogEndsWithASplitOfWhichTheCatalogKnowsNothing: the records name the partition, and it has ended. The test
+// is not run beside others.
+func TestCreate_ALogEndsWithASplitOfWhichTheCatalogKnowsNothing(t *testing.T) {
+	backup.SplitPause(t, time.Millisecond)
+	s := storetest.StartWith(t, splitting(t))
+	c := s.Container(t, "things", store.ContainerSpec{PartitionKey: []string{"/k"}})
+	write(t, c, 0, 100, 1)
+	s.StopOwner()
+	log, err := feed.OpenLog(t.Context(), s.JS, c.Partitions()[0], feed.LogConfig{})
+	must(t, err)
+	defer log.Close()
+	_, end, err := log.Bounds(t.Context())
+	must(t, err)
+	last, err := log.Read(t.Context(), end)
+	must(t, err)
+	control, err := (&feed.Split{ID: "s", First: end + 100}).Control(feed.ControlSplit)
+	must(t, err)
+	commit := owner.StateCommit(log.ID(), last.Sum, last.Time, last.Trimmed, control)
+	_, err = log.Append(t.Context(), end, commit.ID, feed.AppendCommit(nil, commit))
+	must(t, err)
+	src, local := source(s), &store.Local{}
+	local.Add(c.Partitions()[0], withoutSnapshots{})
+	src.Client = store.NewClient(s.NC, s.Client.Catalog(), store.ClientConfig{Local: local})
+	place := snapshot.Directory(t.TempDir())
+	if r, err := backup.Create(t.Context(), place, src); err == nil || !strings.Contains(err.Error(), "was split while") {
+		t.Errorf("a backup of a partition that has ended: %+v, %v", r, err)
+	}
+	if all, _, err := backup.List(t.Context(), place); err != nil || len(all) > 0 {
+		t.Errorf("the place lists %d backups, %v", len(all), err)
+	}
+}
+
 // seen reads the changes of a container from the beginning, up to its end.
 func seen(t testing.TB, c *store.Container) map[string]bool {
 	t.Helper()
