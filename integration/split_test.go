@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -91,4 +92,25 @@ func TestSplit(t *testing.T) {
 			t.Errorf("%s came %d times", id, seen[id])
 		}
 	}
+	// What copies a container asks all partitions that there are, whatever their numbers.
+	items, place := filepath.Join(t.TempDir(), "things.ndjson"), t.TempDir()
+	answers(0, "of things written to", "export", "things", "--file", items)
+	answers(0, "written to others", "import", "others", items, "--partition-key", "/k")
+	for _, name := range []string{"things", "others"} {
+		if n := len(strings.Split(strings.TrimSpace(mustRun(t, c.server, "export", name)), "\n")); n != wrote {
+			t.Errorf("%d items of %s were exported, of %d", n, name, wrote)
+		}
+	}
+	for range 2 {
+		answers(0, "2 containers, 3 partitions", "backup", "create", place)
+	}
+	answersAt := func(says string, args ...string) {
+		t.Helper()
+		if out, errs, exit := command(t, "", nil, args...); exit != 0 || !strings.Contains(out+errs, says) {
+			t.Errorf("%v: exit %d: %s%s; want %q", args, exit, out, errs, says)
+		}
+	}
+	answersAt("2 backups", "backup", "verify", place)
+	answersAt("1 backup", "backup", "prune", place, "--keep", "1", "--yes")
+	answersAt("1 backup", "backup", "verify", place)
 }

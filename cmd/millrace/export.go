@@ -198,10 +198,11 @@ func scan(ctx context.Context, ct *store.Container, p feed.Partition, request st
 
 // countItems counts the items of all physical partitions.
 func countItems(ctx context.Context, ct *store.Container) (int, error) {
-	counts := make([]int, len(ct.Partitions()))
+	partitions := ct.Partitions() // once: a split that is found meanwhile makes them more
+	counts := make([]int, len(partitions))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(8)
-	for i, p := range ct.Partitions() {
+	for i, p := range partitions {
 		g.Go(func() (err error) {
 			counts[i], err = ct.Count(ctx, p, store.Scope{})
 			return err
