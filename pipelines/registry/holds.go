@@ -67,10 +67,8 @@ func (r *Record) holds(b *Bound, at Checkpoints) iter.Seq2[feed.Partition, Hold]
 			cp := at.Of(r, reader.Role, reader.Partition)
 			h := Hold{After: r.LogBehind(reader, cp.FinishedBelow()), Walks: r.ItemsLeft(reader, cp.Position) > 0}
 			if f := former(b, reader.Partition); f != nil {
-				if cp.Split != nil {
-					continue // what it has given up is in the dead letters
-				}
-				// Its last commit tells where the children go on, until they have begun.
+				// Its last commit tells where the children go on, until they have begun. And for as long as a change is
+				// given up, or tried again, the partition must be remembered: its lease and its dead letters go with it.
 				h.After = min(h.After, f.Last-1)
 			}
 			if !yield(reader.Partition, h) {

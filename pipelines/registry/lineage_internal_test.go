@@ -119,10 +119,21 @@ func TestMayBegin_IsNotAChildOfWhatIsRead(t *testing.T) {
 func TestHolds_OfPartitionsThatWereSplit(t *testing.T) {
 	t.Parallel()
 	b := &Bound{Source: split()}
+	owing := func(parked, jobs []processors.Job) Checkpoints {
+		at := begun(nil, 0)
+		for _, cp := range at {
+			cp.Parked, cp.Jobs = parked, jobs
+		}
+		maps.Copy(at, begun(map[uint32]feed.LSN{1: 1010, 2: 1020}))
+		return at
+	}
+	left := []processors.Job{{Source: "x", Position: feed.Position{LSN: 30}, Parked: true}}
 	for name, c := range map[string]struct {
 		at   Checkpoints
 		want map[uint32]feed.LSN
 	}{
+		"the parent has given something up":    {owing(left, nil), map[uint32]feed.LSN{0: 49, 1: 1010, 2: 1020, 3: 1999, 4: 1999}},
+		"the parent tries something again":     {owing(nil, left), map[uint32]feed.LSN{0: 30, 1: 1010, 2: 1020, 3: 1999, 4: 1999}},
 		"the parent is read":                   {begun(map[uint32]feed.LSN{0: 20}), map[uint32]feed.LSN{0: 20, 1: 999, 2: 999, 3: 1999, 4: 1999}},
 		"the parent is at its end":             {begun(map[uint32]feed.LSN{0: 50}), map[uint32]feed.LSN{0: 49, 1: 999, 2: 999, 3: 1999, 4: 1999}},
 		"the parent has ended":                 {begun(map[uint32]feed.LSN{1: 1010, 2: 1020}, 0), map[uint32]feed.LSN{1: 1010, 2: 1020, 3: 1999, 4: 1999}},

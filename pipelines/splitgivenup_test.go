@@ -1,0 +1,140 @@
+package pipelines_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/integration/poll"
+	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/pipelines/compile"
+	"github.com/millrace/millrace/pipelines/registry"
+	"github.com/millrace/millrace/pipelines/verify"
+	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/store"
+)
+
+const splitClinic = `
+apiVersion: millrace/v1
+kind: Container
+metadata: {name: order}
+spec: {partitionKey: [/customerId], partitions: 2, changeFeed: {retention: 0s}}
+---
+apiVersion: millrace/v1
+kind: Container
+metadata: {name: day}
+spec: {partitionKey: [/day], partitions: 1}
+---
+apiVersion: millrace/v1
+kind: Pipeline
+metadata: {name: days}
+spec:
+  source: {container: order}
+  aggregate:
+    into: day
+    match: {day: day, id: day}
+    create: true
+    set: {orders: {count: true}}
+`
+
+// TestI5_ASplitForgetsNothingThatWasGivenUp: a change of a partition that is split since lies in the dead letters. However
+// short its changes are kept, the partition is remembered until somebody has tried that one again, or dropped it; another
+// one that was split behind it, of which all is done, is not.
+func TestI5_ASplitForgetsNothingThatWasGivenUp(t *testing.T) {
+	t.Parallel()
+	n := newTrimmedNode(t)
+	declared := decode(t, splitClinic)
+	only := *declared
+	only.Pipelines = nil
+	n.apply(t, &only)
+	w := &ward{node: n.node, gate: &gate{inner: n.client}}
+	behind := &store.Local{}
+	behind.Add(w.container(t, "day").Partitions()[0], w.gate)
+	var err error
+	if w.letters, err = processors.OpenDeadLetters(t.Context(), w.client); err != nil {
+		t.Fatal(err)
+	}
+	n.work(t, store.NewClient(n.nc, n.client.Catalog(), store.ClientConfig{Local: behind}), compile.SinkLimits{})
+	w.apply(t, declared)
+	for i := range 40 {
+		w.put(t, "order", fmt.Sprintf(`{"id":"o%d","customerId":"c%d","day":"d%d"}`, i, i, i%3))
+	}
+	w.idle(t)
+	w.gate.shut.Store(true)
+	w.put(t, "order", `{"id":"bad","customerId":"c1","day":"poison"}`)
+	letter := w.gaveUp(t, "days", 1)[0]
+	n.allowed.Store(true)
+
+	of, err := feed.ParsePartition(letter.Partition)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parked, other := of.Number, 1-of.Number
+	n.split(t, "order", parked)
+	n.split(t, "order", other)
+	formers := func(want ...uint32) error {
+		var is []uint32
+		for _, f := range n.container(t, "order").Info().Former {
+			is = append(is, f.Number)
+		}
+		return poll.Unless(slices.Equal(is, want), fmt.Sprintf("remembered are %d, want %d", is, want))
+	}
+	poll.Until(t, func() error { return formers(parked) })
+	w.gaveUp(t, "days", 1)
+
+	w.gate.shut.Store(false)
+	if err := w.letters.Retry(t.Context(), letter.Pipeline, letter.ID); err != nil {
+		t.Fatal(err)
+	}
+	w.gaveUp(t, "days", 0)
+	poll.Until(t, func() error { return formers() })
+	w.idle(t)
+	if r, _ := w.verify(t, verify.Config{}); r.Verdict != verify.VerdictEqual {
+		t.Errorf("tried again:\n%s", text(r))
+	}
+}
+
+// split splits a partition in the middle, and waits until its children are read and have snapshots of their own, so that
+// nothing keeps its log but what is not done yet.
+func (n *trimmedNode) split(t testing.TB, container string, number uint32) {
+	t.Helper()
+	c := n.container(t, container)
+	for _, p := range c.Partitions() {
+		if p.Number != number {
+			continue
+		}
+		if _, err := c.Split(t.Context(), p, store.SplitPartition{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	poll.Until(t, func() error {
+		c := n.container(t, container)
+		if len(c.Info().Splits) > 0 {
+			return errors.New("it is not split yet")
+		}
+		for _, p := range c.Partitions() {
+			s, err := c.Status(t.Context(), p)
+			if err != nil {
+				return err
+			}
+			if s.Snapshot == nil {
+				return fmt.Errorf("partition %s has no snapshot", p)
+			}
+		}
+		at, unreadable, err := registry.ReadCheckpoints(t.Context(), n.js, leases.DefaultBucket)
+		if err != nil {
+			return err
+		}
+		for _, p := range c.Partitions() {
+			read := func(name string) bool { return strings.HasSuffix(name, "/source/"+p.String()) }
+			if !slices.ContainsFunc(slices.Collect(maps.Keys(at)), read) {
+				return errors.Join(fmt.Errorf("partition %s is not read yet", p), unreadable)
+			}
+		}
+		return nil
+	})
+}
