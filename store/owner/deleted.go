@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/engine"
+	"github.com/millrace/millrace/store/pace"
 	"github.com/millrace/millrace/store/snapshot"
 )
 
@@ -232,9 +233,25 @@ func (s *Server) dropSnapshots(ctx context.Context, id feed.Partition) error {
 	return errors.Join(errs...)
 }
 
+// formerLoop looks now and then whether the logs of partitions that were split are needed. It is a loop of its own: before one
+// is dropped, snapshots are read whole, in a share of the time.
+func (s *Server) formerLoop(ctx context.Context) {
+	t := time.NewTicker(formerInterval)
+	defer t.Stop()
+	read := map[string]error{}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			s.forgetFormer(ctx, read)
+		}
+	}
+}
+
 // forgetFormer drops the logs of partitions that were split and that nobody needs any more. For each of them one process
-// looks: the one that serves the first of its keys.
-func (s *Server) forgetFormer(ctx context.Context) {
+// looks: the one that serves the first of its keys. read is as of ownSnapshot.
+func (s *Server) forgetFormer(ctx context.Context, read map[string]error) {
 	s.mu.Lock()
 	infos := slices.Collect(maps.Values(s.containers))
 	s.mu.Unlock()
@@ -248,6 +265,14 @@ func (s *Server) forgetFormer(ctx context.Context) {
 			}
 			id := feed.Partition{Container: info.ID, Number: f.Number}
 			why, err := s.formerNeeded(ctx, info, f)
+			if err == nil && why == "" {
+				// The parent's log and the seeds are all that could make the children again.
+				why, err = s.childrenLack(ctx, info, f, read)
+			}
+			// Asked again: to read the snapshots may have taken hours.
+			if err == nil && why == "" {
+				why, err = s.formerNeeded(ctx, info, f)
+			}
 			if err == nil && why == "" {
 				err = s.dropFormer(ctx, info, id)
 			}
@@ -278,11 +303,11 @@ func (s *Server) formerNeeded(ctx context.Context, info *store.ContainerInfo, f 
 		if !slices.Contains(f.Children, child.Number) {
 			continue
 		}
-		all, _, err := snapshot.Newest(ctx, s.cfg.snapshots, feed.Partition{Container: info.ID, Number: child.Number})
+		own, err := s.ownSnapshots(ctx, info, &child)
 		if err != nil {
 			return "", err
 		}
-		if !slices.ContainsFunc(all, func(m *snapshot.Manifest) bool { return m.Log == child.Log }) {
+		if len(own) == 0 {
 			return fmt.Sprintf("partition %d has no snapshot of its own yet", child.Number), nil
 		}
 	}
@@ -313,6 +338,67 @@ func (s *Server) formerNeeded(ctx context.Context, info *store.ContainerInfo, f 
 		return held[0].why(), nil
 	}
 	return "", nil
+}
+
+// ownSnapshots returns the snapshots of a child that are of its own log, the newest first.
+func (s *Server) ownSnapshots(ctx context.Context, info *store.ContainerInfo, child *store.PartitionInfo) ([]*snapshot.Manifest, error) {
+	all, _, err := snapshot.Newest(ctx, s.cfg.snapshots, feed.Partition{Container: info.ID, Number: child.Number})
+	return slices.DeleteFunc(all, func(m *snapshot.Manifest) bool { return m.Log != child.Log }), err
+}
+
+// childrenLack says which child of a partition that was split has no snapshot of its own log that is whole; "" if all have.
+// A manifest is no proof of that: a part may have been lost since it was read back. read is what was found of those that
+// were read here, by their partitions and ids, so that none is read twice.
+func (s *Server) childrenLack(ctx context.Context, info *store.ContainerInfo, f *store.FormerPartition, read map[string]error) (why string, err error) {
+	pacer := pace.New(float64(s.cfg.Snapshots.SharePercent)/100, func() {})
+	for _, child := range info.Partitions {
+		if !slices.Contains(f.Children, child.Number) {
+			continue
+		}
+		own, err := s.ownSnapshots(ctx, info, &child)
+		if err != nil {
+			return "", err
+		}
+		whole := false
+		for _, m := range own {
+			if whole, err = s.isWhole(ctx, info, &child, m, read, pacer); whole || err != nil {
+				break
+			}
+		}
+		if !whole {
+			return fmt.Sprintf("partition %d has no snapshot of its own that is whole", child.Number), err
+		}
+	}
+	return "", nil
+}
+
+// isWhole says whether a snapshot of a child is whole.
+func (s *Server) isWhole(ctx context.Context, info *store.ContainerInfo, child *store.PartitionInfo, m *snapshot.Manifest, read map[string]error, pacer *pace.Pacer) (bool, error) {
+	name := m.Partition.String() + "/" + m.ID()
+	if damage, known := read[name]; known {
+		return damage == nil, nil
+	}
+	damage := snapshot.Verify(ctx, s.cfg.snapshots, m, func() error { return pacer.Pace(ctx) })
+	if _, damaged := errors.AsType[*snapshot.DamagedError](damage); damage != nil && !damaged {
+		return false, damage
+	}
+	read[name] = damage
+	if damage == nil {
+		return true, nil
+	}
+	// Newer ones may have taken its place while it was read: then its parts are gone, and nothing is damaged.
+	own, err := s.ownSnapshots(ctx, info, child)
+	if err != nil || !slices.ContainsFunc(own, func(is *snapshot.Manifest) bool { return is.ID() == m.ID() }) {
+		return false, err
+	}
+	s.cfg.Logger.Error("a snapshot of a partition that was made by a split cannot be used, so the log of the one that was split stays",
+		"partition", m.Partition.String(), "snapshot", m.ID(), "error", damage)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o := s.open[m.Partition]; o != nil {
+		o.p.doubt() // another one is taken
+	}
+	return false, nil
 }
 
 // dropFormer drops the snapshots, the lease's record and the log of a partition that was split, and has the catalog forget

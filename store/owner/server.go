@@ -118,6 +118,7 @@ func (s *Server) Run(ctx context.Context) error {
 	wg.Go(func() { s.snapshotLoop(work) })
 	wg.Go(func() { s.trimLoop(work) })
 	wg.Go(func() { s.splitLoop(work) })
+	wg.Go(func() { s.formerLoop(work) })
 	wg.Go(func() { s.heldLoop(work) })
 	wg.Go(func() { s.heatLoop(work) })
 	wg.Go(func() { s.remakeLoop(work) })

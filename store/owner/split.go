@@ -57,7 +57,6 @@ type splits struct {
 func (s *Server) splitLoop(ctx context.Context) {
 	var work sync.WaitGroup
 	defer work.Wait()
-	work.Go(func() { s.formerLoop(ctx) })
 	large := sizeWatch{}
 	all := &splits{s: s, busy: map[*Partition]bool{}, said: map[*Partition]string{}}
 	tick := time.NewTicker(splitRetry)
@@ -102,20 +101,6 @@ func (all *splits) end(ctx context.Context, p *Partition, err error) {
 	if all.said[p] != err.Error() {
 		all.said[p] = err.Error()
 		p.log.Warn("the partition could not be split; trying again", "error", err)
-	}
-}
-
-// formerLoop drops what is left of partitions that were split.
-func (s *Server) formerLoop(ctx context.Context) {
-	tick := time.NewTicker(formerInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			s.forgetFormer(ctx)
-		}
 	}
 }
 
