@@ -464,3 +464,50 @@ func (s *Server) RoomToFollow() error {
 	}
 	return nil
 }
+
+// lostParent is the damage of a child that has no snapshot of its own, where its seed or its parent's log is lost.
+func (p *Partition) lostParent(of feed.Partition, parent *store.Parent, shape *feed.Shape, format string, args ...any) *DamagedError {
+	e := &DamagedError{
+		Partition: p.id, Unreadable: true,
+		Reason: fmt.Sprintf("it was made by a split of partition %s, of which it needs LSN %d and what is before that, and %s", of, parent.LSN, fmt.Sprintf(format, args...)),
+		Heal: fmt.Sprintf("Start %s, with its directory; or restore the stream %s from a backup that is not older, and the snapshots of both partitions; "+
+			"it goes on as soon as they are there", p.lastOwner(), of.AnyStream()),
+	}
+	e.heals = func(ctx context.Context) bool {
+		there, _ := p.snapshotThere(ctx, shape, func() {})
+		return there || p.seedThere(ctx, of, parent)
+	}
+	return e
+}
+
+// seedThere says whether a seed of the partition can be read, and the log of its parent goes on from it.
+func (p *Partition) seedThere(ctx context.Context, of feed.Partition, parent *store.Parent) bool {
+	log, err := p.cfg.openLog(ctx, of)
+	if err != nil {
+		return false
+	}
+	defer log.Close()
+	h := &heir{p: p, log: log, parent: of}
+	shape, err := log.Shape(ctx)
+	if err != nil || log.ID() != parent.Log || len(shape.Missing) > 0 || shape.Last < parent.LSN {
+		return false
+	}
+	for _, from := range p.cfg.snapshotStores() {
+		all, _, err := snapshot.Newest(ctx, from, p.id)
+		if err != nil {
+			continue // another may have it
+		}
+		for _, m := range all {
+			if m.Log != parent.Log || m.LSN > parent.LSN {
+				continue
+			}
+			if fits, err := h.goesOn(ctx, m.LSN, m.State().Sum); err != nil || !fits {
+				continue
+			}
+			if snapshot.Verify(ctx, from, m, ctx.Err) == nil {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -149,9 +149,13 @@ func (h *heir) goesOn(ctx context.Context, at feed.LSN, sum feed.Checksum) (bool
 // plant loads the newest seed of the child.
 func (h *heir) plant(ctx context.Context, upTo feed.LSN) (engine.State, error) {
 	var errs []error
+	none := errSeedLost
 	for _, from := range h.p.cfg.snapshotStores() {
 		all, damage, err := snapshot.Newest(ctx, from, h.p.id)
 		errs = append(errs, err, errors.Join(damage...))
+		if err != nil {
+			none = errNoSeed // that store is away
+		}
 		for _, m := range all {
 			if m.Log != h.log.ID() || m.LSN > upTo {
 				continue
@@ -172,13 +176,20 @@ func (h *heir) plant(ctx context.Context, upTo feed.LSN) (engine.State, error) {
 				return engine.State{}, err
 			}
 			errs = append(errs, err)
+			if _, damaged := errors.AsType[*snapshot.DamagedError](err); !damaged {
+				none = errNoSeed
+			}
 		}
 	}
 	return engine.State{}, fmt.Errorf("partition %s: what partition %s had when it was split is not to be found: %w", h.p.id, h.parent,
-		errors.Join(append(errs, errNoSeed)...))
+		errors.Join(append(errs, none)...))
 }
 
-var errNoSeed = errors.New("there is no snapshot of its share that can be read")
+// errNoSeed says that the seed of a child is not to be found, errSeedLost, which is one, that no store of snapshots has it.
+var (
+	errNoSeed   = errors.New("there is no snapshot of its share that can be read")
+	errSeedLost = fmt.Errorf("%w, wherever they are kept", errNoSeed)
+)
 
 // lsn is that of the last commit of the parent that was applied.
 func (h *heir) lsn() feed.LSN { return h.a.last.lsn }
@@ -232,19 +243,34 @@ func (p *Partition) beginChild(ctx context.Context, shape *feed.Shape, parent *s
 		return nil, fmt.Errorf("partition %s: its log goes on from %q: %w", p.id, parent.Partition, err)
 	}
 	log, err := p.cfg.openLog(ctx, of)
+	if errors.Is(err, feed.ErrNoLog) {
+		return nil, p.lostParent(of, parent, shape, "its stream is gone")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("partition %s: log of %s, from which it goes on: %w", p.id, of, err)
 	}
 	defer log.Close()
 	if log.ID() != parent.Log {
-		return nil, p.lost(shape, "it goes on from log %s of partition %s, and that has log %s", parent.Log, of, log.ID())
+		return nil, p.lostParent(of, parent, shape, "its stream is log %s, and not log %s: it was made anew", log.ID(), parent.Log)
+	}
+	// Whoever waits for the end of a log that has lost it waits for ever.
+	if _, last, err := log.Bounds(ctx); err != nil {
+		return nil, fmt.Errorf("partition %s: log of %s, from which it goes on: %w", p.id, of, err)
+	} else if last < parent.LSN {
+		return nil, p.lostParent(of, parent, shape, "its log ends at LSN %d", last)
 	}
 	h, err := p.inherit(ctx, log, of, *parent.Range, parent.LSN)
+	if errors.Is(err, errSeedLost) {
+		return nil, p.lostParent(of, parent, shape, "%v", errSeedLost)
+	}
 	if err != nil {
 		return nil, err
 	}
 	defer h.close()
 	if err := h.follow(ctx, parent.LSN); err != nil {
+		if gap, lacks := errors.AsType[*feed.GapError](err); lacks {
+			return nil, p.lostParent(of, parent, shape, "its log lacks LSN %d", gap.Want)
+		}
 		return nil, err
 	}
 	if h.a.last.sum != genesis.Prev {
