@@ -360,6 +360,7 @@ func (p *patient) logs(r *Report) {
 				unlabelled++
 			}
 		}
+		p.formers(r, info)
 	}
 	if unlabelled > 0 {
 		r.add(Warning, "labels", fmt.Sprintf("%d logs do not carry the record of their container yet", unlabelled),

@@ -25,6 +25,9 @@ const (
 // settings that decided its writes, and the keys, which tell whether all of its logs
 // are there.
 func (f *fixer) readLogs(ctx context.Context, l *lost) (*store.ContainerInfo, error) {
+	if err := f.unsplit(ctx, l); err != nil {
+		return nil, err
+	}
 	info := &store.ContainerInfo{ID: l.id, State: store.ContainerReady}
 	keys := make([][]feed.EPK, len(l.logs))
 	for i, p := range l.logs {
