@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"strconv"
 	"time"
 
@@ -227,10 +225,6 @@ func (noRight) Use(context.Context) error         { return errLeaseLost }
 func (noRight) LeaveUnused(context.Context) error { return nil }
 func (noRight) User() (node string, since uint64) { return "", 0 }
 
-// ErrNotFollowed says that a partition cannot be followed now: its engine is made anew, or the
-// catalog does not name it.
-var ErrNotFollowed = errors.New("the partition cannot be followed now")
-
 // Follow brings this process's copy of a partition to a state of its log, as an owner does that
 // opens it, and calls work with what applies the commits behind that state. end is the last LSN
 // that the log had then. It returns when work does, and that is told to end when the engine is damaged. Nobody may
@@ -440,13 +434,6 @@ func (p *Partition) snapshotThere(ctx context.Context, shape *feed.Shape, progre
 		}
 	}
 	return false, errors.Join(errs...)
-}
-
-// Containers are those that the catalog lists and that are ready; false before it was read.
-func (s *Server) Containers() ([]store.ContainerInfo, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Collect(maps.Values(s.containers)), s.containers != nil
 }
 
 // RoomToFollow is nil if the disk of the engine has more room than is kept free for those who write: a copy of somebody

@@ -224,6 +224,17 @@ func (s *Server) containerOf(id feed.Partition) *store.ContainerInfo {
 	return nil
 }
 
+// ErrNotFollowed says that a partition cannot be followed now: its engine is made anew, or the
+// catalog does not name it.
+var ErrNotFollowed = errors.New("the partition cannot be followed now")
+
+// Containers are those that the catalog lists and that are ready; false before it was read.
+func (s *Server) Containers() ([]store.ContainerInfo, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.containers)), s.containers != nil
+}
+
 // serve opens one partition and serves it. After errHealed, errGoesOn and
 // errLogChanged it is to be opened anew.
 func (s *Server) serve(ctx context.Context, engine *engine.DB, id feed.Partition, held *leases.Held, stand *standIn) error {
