@@ -66,7 +66,13 @@ func TestUntouched(t *testing.T) {
 	if err := feed.CreateLog(t.Context(), b.js, b.p, b.id, feed.LogConfig{After: 7}); err != nil {
 		t.Fatal(err)
 	}
-	look(old, "a log that continues another", false)
+	look(old, "a log that continues another, without its first commit", true)
+	w = newWriter(t, b.log(t))
+	w.last, w.trimmed = 7, 7
+	w.append(1)
+	look(old, "a log that continues another, with its first commit", true)
+	w.append(1)
+	look(old, "a log that continues another and was written to", false)
 	if _, err := b.js.Stream(t.Context(), moved); !errors.Is(err, jetstream.ErrStreamNotFound) {
 		t.Errorf("%v", err)
 	}
