@@ -53,14 +53,7 @@ func (a *app) describeContainer(ctx context.Context, s *session, database, name 
 	if err != nil {
 		return err
 	}
-	v := map[string]any{
-		"declaration": doc, "id": c.ID, "state": c.State, "created": c.Created, "partitions": c.Partitions, "pipelines": c.Pipelines,
-		"former": append([]store.FormerPartition{}, c.Former...),
-	}
-	if advice := c.Advice(); len(advice) > 0 {
-		v["advice"] = advice
-	}
-	return a.print(v, func(w io.Writer) error {
+	return a.print(c.JSON(doc), func(w io.Writer) error {
 		if err := declaration.WriteYAML(w, doc); err != nil {
 			return err
 		}

@@ -77,9 +77,7 @@ func (c *Console) container(x *exchange) error {
 		return err
 	}
 	if wantsJSON(x.r) {
-		return writeJSON(x.w, map[string]any{
-			"declaration": doc, "id": now.ID, "state": now.State, "created": now.Created, "partitions": now.Partitions, "pipelines": now.Pipelines,
-		})
+		return writeJSON(x.w, now.JSON(doc))
 	}
 	var text strings.Builder
 	if err := declaration.WriteYAML(&text, doc); err != nil {

@@ -84,6 +84,18 @@ type Container struct {
 	Pipelines []string
 }
 
+// JSON is the container as describe and the console's page show it. declaration is its own, as apply takes it.
+func (c *Container) JSON(declaration any) map[string]any {
+	v := map[string]any{
+		"declaration": declaration, "id": c.ID, "state": c.State, "created": c.Created, "partitions": c.Partitions, "pipelines": c.Pipelines,
+		"former": append([]store.FormerPartition{}, c.Former...),
+	}
+	if advice := c.Advice(); len(advice) > 0 {
+		v["advice"] = advice
+	}
+	return v
+}
+
 // Partition is one physical partition of a container as it is now.
 type Partition struct {
 	store.PartitionInfo
