@@ -35,7 +35,7 @@ type Server struct {
 	opened   chan struct{} // holds a token when a partition was opened; for the scrub
 	relisted chan struct{} // holds a token when the catalog has changed; for dropLoop
 	pinAsked chan struct{} // holds a token when somebody waits for a pin
-	copying  chan struct{} // holds a token while a split copies
+	copying  chan struct{} // holds a token while a split copies, or a snapshot is taken
 	planned  chan struct{} // holds a token when the catalog has changed, or a partition was opened; for splitLoop
 
 	told map[feed.Partition]string // why state is kept that the catalog does not list; of dropLoop

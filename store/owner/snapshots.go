@@ -239,9 +239,16 @@ func (s *Server) snapshotLoop(ctx context.Context) {
 			}
 			seen[p] = w
 			if p.closedFor.Load() == nil && p.trouble.Load() == nil && s.snapshotDue(ctx, p, w) {
+				// Not beside a split that loads: what a snapshot sees keeps the engine from taking tables in, and a load by
+				// commits fills its levels, for which all its writers wait.
+				end, err := s.takeCopyTurn(ctx)
+				if err != nil {
+					return
+				}
 				pacer.Resume()
 				_, _ = s.takeSnapshot(ctx, p, pacer) // it has told what is wrong
-				s.servePins(ctx)                     // who waits need not wait for all partitions
+				end()
+				s.servePins(ctx) // who waits need not wait for all partitions
 			}
 		}
 		wrote = seen

@@ -281,7 +281,7 @@ func (s *Server) unplanned(p *Partition) bool {
 	return info == nil || info.PlannedOf(p.id.Number) == nil
 }
 
-// takeCopyTurn waits until no other split of this process copies.
+// takeCopyTurn waits until nobody else of this process copies a partition, for a split or for a snapshot.
 func (s *Server) takeCopyTurn(ctx context.Context) (end func(), err error) {
 	select {
 	case s.copying <- struct{}{}:
