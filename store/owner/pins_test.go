@@ -255,7 +255,7 @@ func TestPin_OfWhatWasDamagedSinceIsFollowedByAnother(t *testing.T) {
 	var largest string
 	var size int64
 	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
+		if err != nil || d.IsDir() || filepath.Ext(path) == ".json" { // a part, and not the manifest, which is as large
 			return err
 		}
 		if info, err := d.Info(); err == nil && info.Size() > size {
