@@ -185,6 +185,16 @@ func (i *ContainerInfo) FormerOf(number uint32) *FormerPartition {
 	return nil
 }
 
+// ParentOf returns what is known of the partition that was split into one; nil if none was, or its log is deleted.
+func (i *ContainerInfo) ParentOf(number uint32) *FormerPartition {
+	for n := range i.Former {
+		if slices.Contains(i.Former[n].Children, number) {
+			return &i.Former[n]
+		}
+	}
+	return nil
+}
+
 // HeirsOf returns the partitions that have the items of one now, in the order of their ranges: itself if it was not
 // split, none if the container does not know it.
 func (i *ContainerInfo) HeirsOf(number uint32) []PartitionInfo {

@@ -191,3 +191,26 @@ func TestContainer_SessionOfAParentHoldsInItsChildren(t *testing.T) {
 		}
 	}
 }
+
+// The items of a partition are found through two generations of splits.
+func TestHeirsOf_APartitionThatWasSplitTwice(t *testing.T) {
+	t.Parallel()
+	part := func(number uint32, from, to feed.EPK) store.PartitionInfo {
+		return store.PartitionInfo{Number: number, Range: feed.Range{Min: from, Max: to}}
+	}
+	c := &store.ContainerInfo{
+		Partitions: []store.PartitionInfo{part(3, "0", "1"), part(5, "1", "2"), part(6, "2", "3"), part(1, "3", "4")},
+		Former: []store.FormerPartition{
+			{PartitionInfo: part(0, "0", "3"), Children: []uint32{3, 4}}, {PartitionInfo: part(4, "1", "3"), Children: []uint32{5, 6}},
+		},
+	}
+	for number, want := range map[uint32][]uint32{0: {3, 5, 6}, 4: {5, 6}, 1: {1}, 6: {6}, 9: nil} {
+		var got []uint32
+		for _, p := range c.HeirsOf(number) {
+			got = append(got, p.Number)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("of %d (-want +got):\n%s", number, diff)
+		}
+	}
+}

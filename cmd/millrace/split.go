@@ -34,7 +34,7 @@ func newSplit(a *app) *cobra.Command {
 		Long: `Split divides a partition of a container, by its number, into two new ones, each with
 a log of its own: what is written to one does not wait for the other. The partition is
 served meanwhile. Its children are copied beside the writes; in the end writes wait for
-some ten milliseconds. Clients, pipelines and change feeds go on through it.
+about a tenth of a second. Clients, pipelines and change feeds go on through it.
 
 The boundary is a hash of partition keys, about the middle of what the partition holds
 unless --at names it: up to 32 hexadecimal digits, zeros follow. A logical partition,
@@ -111,9 +111,8 @@ func (a *app) split(ctx context.Context, s *session, database, name string, numb
 	info := ct.Info()
 	did := splitAction{Container: database + "/" + name, Partition: number, Action: "none"}
 	p := feed.Partition{Container: info.ID, Number: number}
-	switch at := slices.IndexFunc(info.Former, func(f store.FormerPartition) bool { return f.Number == number }); {
-	case at >= 0:
-		f := &info.Former[at]
+	switch f := info.FormerOf(number); {
+	case f != nil:
 		return bad("partition %d of %s was split already, into %d and %d", number, did.Container, f.Children[0], f.Children[1])
 	case !slices.Contains(ct.Partitions(), p):
 		return bad("container %s has no partition %d; millrace describe container %s shows which it has", did.Container, number, name)
@@ -164,8 +163,8 @@ func (a *app) awaitSplit(ctx context.Context, s *session, ct *store.Container, p
 		now, err := s.client.Container(ctx, info.Database, info.Name)
 		if err == nil {
 			is := now.Info()
-			if at := slices.IndexFunc(is.Former, func(f store.FormerPartition) bool { return f.Number == p.Number }); at >= 0 {
-				return &is.Former[at], nil
+			if f := is.FormerOf(p.Number); f != nil {
+				return f, nil
 			}
 			if is.PlannedOf(p.Number) == nil {
 				return nil, bad("the split of partition %d is not planned any more: somebody has given it up", p.Number)

@@ -87,8 +87,7 @@ func (r *Record) holds(b *Bound, at Checkpoints) iter.Seq2[feed.Partition, Hold]
 func former(b *Bound, p feed.Partition) *store.FormerPartition {
 	for _, c := range []*store.ContainerInfo{b.Source, b.Target} {
 		if c != nil && c.ID == p.Container {
-			l := lineage{c: c}
-			return l.former(p.Number)
+			return c.FormerOf(p.Number)
 		}
 	}
 	return nil

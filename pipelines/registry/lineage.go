@@ -52,24 +52,6 @@ func (l *lineage) checkpoint(number uint32) *processors.Checkpoint {
 	return l.at[l.resource(number).String()]
 }
 
-// former returns what the catalog says of a partition that was split; nil of others.
-func (l *lineage) former(number uint32) *store.FormerPartition {
-	at := slices.IndexFunc(l.c.Former, func(f store.FormerPartition) bool { return f.Number == number })
-	if at < 0 {
-		return nil
-	}
-	return &l.c.Former[at]
-}
-
-// parent returns the partition that a partition was split from; nil if it was not, or if the log of that is gone.
-func (l *lineage) parent(number uint32) *store.FormerPartition {
-	at := slices.IndexFunc(l.c.Former, func(f store.FormerPartition) bool { return slices.Contains(f.Children, number) })
-	if at < 0 {
-		return nil
-	}
-	return &l.c.Former[at]
-}
-
 // isFirst says whether the generation began with a partition.
 func (l *lineage) isFirst(number uint32) bool {
 	named := func(s Start) bool { return s.Partition == number }
@@ -81,7 +63,7 @@ func (l *lineage) isFirst(number uint32) bool {
 	}
 	// A record of before there were splits may name none. And where the log of a parent is gone all have read it, so that
 	// its child has a checkpoint; if that was lost, the beginning of its log is told to be gone.
-	return l.former(number) == nil && l.parent(number) == nil
+	return l.c.FormerOf(number) == nil && l.c.ParentOf(number) == nil
 }
 
 // hasBegun says whether a reader has begun, though it may have ended since.
@@ -96,7 +78,7 @@ func (l *lineage) hasEnded(number uint32) bool {
 	}
 	// Children begin when their parent is at its end. If the record of its lease is gone, they tell: it must not be read
 	// again from where the generation began.
-	f := l.former(number)
+	f := l.c.FormerOf(number)
 	return f != nil && !slices.ContainsFunc(f.Children, func(child uint32) bool { return !l.hasBegun(child) })
 }
 
@@ -139,7 +121,7 @@ func (l *lineage) waits() []waiting {
 	var all []waiting
 	for _, n := range l.numbers() {
 		// The parent may have been a partition before the generation began with its children.
-		if p := l.parent(n); p != nil && !l.isFirst(n) && !l.hasBegun(n) && l.isAwaited(p.Number) {
+		if p := l.c.ParentOf(n); p != nil && !l.isFirst(n) && !l.hasBegun(n) && l.isAwaited(p.Number) {
 			all = append(all, waiting{l.resource(n), p.First - 1})
 		}
 	}
@@ -151,7 +133,7 @@ func (l *lineage) isAwaited(number uint32) bool {
 	if l.isRead(number) {
 		return true
 	}
-	p := l.parent(number)
+	p := l.c.ParentOf(number)
 	return !l.hasEnded(number) && p != nil && l.isAwaited(p.Number)
 }
 

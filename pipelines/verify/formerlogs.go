@@ -19,15 +19,11 @@ import (
 // ancestors are the partitions that were split into this one and whose logs are there, the first one first.
 func (h *history) ancestors() (all []*store.FormerPartition) {
 	info := h.container.Info()
-	for number := h.partition.Number; ; {
-		at := slices.IndexFunc(info.Former, func(f store.FormerPartition) bool { return slices.Contains(f.Children, number) })
-		if at < 0 {
-			slices.Reverse(all)
-			return all
-		}
-		f := &info.Former[at]
-		all, number = append(all, f), f.Number
+	for f := info.ParentOf(h.partition.Number); f != nil; f = info.ParentOf(f.Number) {
+		all = append(all, f)
 	}
+	slices.Reverse(all)
+	return all
 }
 
 // first returns the first LSN that the log has, or those before it.

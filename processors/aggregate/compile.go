@@ -48,22 +48,14 @@ func (a *Aggregate) Rule() *accumulator.Rule { return a.rule }
 // targetsOf returns the partitions in which members of a source partition can have
 // targets.
 func (a *Aggregate) targetsOf(source feed.Partition) []feed.Partition {
-	if a.local {
-		info := a.cfg.Target.Info()
-		return heirs(&info, source)
+	if !a.local {
+		return a.cfg.Target.Partitions()
 	}
-	return a.cfg.Target.Partitions()
-}
-
-// heirs returns the partitions that have the items of a partition of a container now: itself, or, if it was split, those that
-// came of it. Its log is read to its end all the same, and says what is to be folded there.
-func heirs(c *store.ContainerInfo, p feed.Partition) (all []feed.Partition) {
-	at := slices.IndexFunc(c.Former, func(f store.FormerPartition) bool { return f.Number == p.Number })
-	if at < 0 {
-		return []feed.Partition{p}
-	}
-	for _, child := range c.Former[at].Children {
-		all = append(all, heirs(c, feed.Partition{Container: p.Container, Number: child})...)
+	// The log of one that was split is read to its end all the same, and says what is to be folded in those that came of it.
+	info := a.cfg.Target.Info()
+	var all []feed.Partition
+	for _, p := range info.HeirsOf(source.Number) {
+		all = append(all, feed.Partition{Container: source.Container, Number: p.Number})
 	}
 	return all
 }

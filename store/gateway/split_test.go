@@ -3,7 +3,6 @@ package gateway_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http/httptest"
 	"slices"
@@ -17,25 +16,6 @@ import (
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/gateway"
 )
-
-// instead asks a partition of a container of another store.
-type instead struct {
-	client *store.Client
-	of     feed.Partition
-}
-
-func (h instead) Handle(ctx context.Context, r *store.Request) *store.Response {
-	other := *r
-	other.Partition = h.of
-	resp, err := h.client.Do(ctx, &other)
-	if refused, ok := errors.AsType[*store.Error](err); ok {
-		return &store.Response{Err: refused}
-	}
-	if err != nil {
-		return &store.Response{Err: store.Refuse(store.StatusInternal, "%v", err)}
-	}
-	return resp
-}
 
 // splitWorld is a gateway before a container of one partition, which split splits. Its items are in another store: in a
 // container of one partition, and in one of two with the same.
@@ -68,7 +48,7 @@ func newSplitWorld(t *testing.T) *splitWorld {
 	if w.info, err = w.catalog.Create(t.Context(), "shop", "things", spec); err != nil {
 		t.Fatal(err)
 	}
-	w.local.Add(feed.Partition{Container: w.info.ID}, instead{w.back, w.whole.Partitions()[0]})
+	w.local.Add(feed.Partition{Container: w.info.ID}, storetest.Instead{Client: w.back, Of: w.whole.Partitions()[0]})
 	w.client, w.js = store.NewClient(front.NC, w.catalog, store.ClientConfig{Local: w.local}), front.JS
 	ring, err := gateway.OpenKeys(&gateway.Config{Keys: w.keys}, quiet)
 	if err != nil {
@@ -90,7 +70,7 @@ func (w *splitWorld) split() {
 	info.Partitions = slices.Clone(w.halves.Info().Partitions)
 	for i := range info.Partitions {
 		info.Partitions[i].Number = uint32(5 + i)
-		w.local.Add(feed.Partition{Container: info.ID, Number: uint32(5 + i)}, instead{w.back, w.halves.Partitions()[i]})
+		w.local.Add(feed.Partition{Container: info.ID, Number: uint32(5 + i)}, storetest.Instead{Client: w.back, Of: w.halves.Partitions()[i]})
 	}
 	w.local.Add(feed.Partition{Container: info.ID}, leaving{})
 	data, err := json.Marshal(info)

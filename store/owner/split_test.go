@@ -57,6 +57,19 @@ func awaitSplit(t *testing.T, client *store.Client, number uint32) *store.Contai
 	return ct
 }
 
+// countItems counts the items of all partitions of a container.
+func countItems(t *testing.T, ct *store.Container) (total int) {
+	t.Helper()
+	for _, p := range ct.Partitions() {
+		n, err := ct.Count(t.Context(), p, store.Scope{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		total += n
+	}
+	return total
+}
+
 // A partition is split while it is written: every acknowledged write is in its child, once, a retry under its idempotency
 // key finds what the parent did, and LSNs go up.
 func TestI2_ASplitKeepsWhatWasAcknowledged(t *testing.T) {
@@ -198,14 +211,7 @@ func TestI3_AChildOpensFromSeedAndLogs(t *testing.T) {
 	b.stop()
 	d := c.process("d", t.TempDir())
 	ct = reopen(t, d.client)
-	total := 0
-	for _, p := range ct.Partitions() {
-		n, err := ct.Count(t.Context(), p, store.Scope{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		total += n
-	}
+	total := countItems(t, ct)
 	if total != 300 || len(ct.Partitions()) != 3 || len(ct.Info().Former) != 2 {
 		t.Errorf("%d items in %+v, formerly %+v", total, ct.Info().Partitions, ct.Info().Former)
 	}
@@ -306,14 +312,7 @@ func TestSplit_Cancelled(t *testing.T) {
 		}
 	}
 	ct = awaitSplit(t, p.client, 0)
-	total := 0
-	for _, part := range ct.Partitions() {
-		n, err := ct.Count(t.Context(), part, store.Scope{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		total += n
-	}
+	total := countItems(t, ct)
 	if total != 50 {
 		t.Errorf("the children hold %d items", total)
 	}

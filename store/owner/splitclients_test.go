@@ -2,7 +2,6 @@ package owner_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -11,28 +10,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/integration/storetest"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/owner"
 )
-
-// instead asks a partition of another container.
-type instead struct {
-	client *store.Client
-	of     feed.Partition
-}
-
-func (h instead) Handle(ctx context.Context, r *store.Request) *store.Response {
-	other := *r
-	other.Partition = h.of
-	resp, err := h.client.Do(ctx, &other)
-	if refused, ok := errors.AsType[*store.Error](err); ok {
-		return &store.Response{Err: refused}
-	}
-	if err != nil {
-		return &store.Response{Err: store.Refuse(store.StatusInternal, "%v", err)}
-	}
-	return resp
-}
 
 // Two containers with the same items, one of one partition and one of two, are a container before and behind a split.
 func TestQuery_ContinuationsHoldThroughASplit(t *testing.T) {
@@ -62,7 +43,7 @@ func TestQuery_ContinuationsHoldThroughASplit(t *testing.T) {
 	behind.Partitions[0].Number, behind.Partitions[1].Number = 5, 6
 	local := &store.Local{}
 	for number, of := range map[uint32]feed.Partition{0: whole.Partitions()[0], 5: halves.Partitions()[0], 6: halves.Partitions()[1]} {
-		local.Add(feed.Partition{Container: before.ID, Number: number}, instead{client: asked, of: of})
+		local.Add(feed.Partition{Container: before.ID, Number: number}, storetest.Instead{Client: asked, Of: of})
 	}
 	client := store.NewClient(s.conn(), s.catalog, store.ClientConfig{Local: local})
 	open := func(info store.ContainerInfo) *store.Container {

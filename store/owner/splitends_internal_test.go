@@ -10,16 +10,21 @@ import (
 	"github.com/millrace/millrace/store"
 )
 
+// halves is the plan of a split of the one partition of a world in its middle.
+func halves() *store.PlannedSplit {
+	even := feed.EvenRanges(2)
+	return &store.PlannedSplit{ID: "s", Children: []store.PartitionInfo{
+		{Number: 1, Range: even[0], Log: feed.NewLogID()}, {Number: 2, Range: even[1], Log: feed.NewLogID()},
+	}}
+}
+
 // The split commit is on its way when who splits is told to end. The partition answers nobody until it is known what became
 // of the commit: whoever finds it in the log serves the children without waiting.
 func TestSplit_StaysClosedWhileItsCommitMayBeInTheLog(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, store.ContainerSpec{PartitionKey: []string{"/pk"}, Partitions: 1})
 	n := w.start(t.TempDir())
-	at := feed.EvenRanges(2)[1].Min
-	split, err := n.prepareSplit(t.Context(), &store.PlannedSplit{ID: "s", Children: []store.PartitionInfo{
-		{Number: 1, Range: feed.Range{Max: at}, Log: feed.NewLogID()}, {Number: 2, Range: feed.Range{Min: at, Max: feed.EPKMax}, Log: feed.NewLogID()},
-	}})
+	split, err := n.prepareSplit(t.Context(), halves())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,10 +61,7 @@ func TestSplit_OpensAgainWhereItsCommitWasNotAppended(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, store.ContainerSpec{PartitionKey: []string{"/pk"}, Partitions: 1})
 	n := w.start(t.TempDir())
-	at := feed.EvenRanges(2)[1].Min
-	split, err := n.prepareSplit(t.Context(), &store.PlannedSplit{ID: "s", Children: []store.PartitionInfo{
-		{Number: 1, Range: feed.Range{Max: at}, Log: feed.NewLogID()}, {Number: 2, Range: feed.Range{Min: at, Max: feed.EPKMax}, Log: feed.NewLogID()},
-	}})
+	split, err := n.prepareSplit(t.Context(), halves())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,10 +76,7 @@ func TestSplit_WhatIsNotAppendedHasNotHappened(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, store.ContainerSpec{PartitionKey: []string{"/pk"}, Partitions: 1})
 	n := w.start(t.TempDir())
-	at := feed.EvenRanges(2)[1].Min
-	plan := &store.PlannedSplit{ID: "s", Children: []store.PartitionInfo{
-		{Number: 1, Range: feed.Range{Max: at}, Log: feed.NewLogID()}, {Number: 2, Range: feed.Range{Min: at, Max: feed.EPKMax}, Log: feed.NewLogID()},
-	}}
+	plan := halves()
 	refuse := func(context.Context, func() (feed.LSN, error)) (feed.LSN, error) { return 0, feed.ErrUnavailable }
 	n.log.fault(refuse)
 	if _, err := n.prepareSplit(t.Context(), plan); !errors.Is(err, errNotAppended) || n.splitting() != nil {
