@@ -39,6 +39,8 @@ type PartitionStatus struct {
 	Unreadable bool `json:"unreadable,omitempty"`
 	// Splitting says how far the split of the partition is, or what it waits for; "" if none is planned.
 	Splitting string `json:"splitting,omitempty"`
+	// AbandonedSplit is the last split of the partition that was given up; nil if none was since another one was prepared.
+	AbandonedSplit *AbandonedSplit `json:"abandonedSplit,omitempty"`
 	// Scrub is the last time that the whole log was read; nil if it has not been since
 	// the partition was opened.
 	Scrub *ScrubState `json:"scrub,omitempty"`
@@ -56,6 +58,12 @@ type PartitionStatus struct {
 	// Heat tells what was asked for of late, and by which partition keys; nil if the owner is of
 	// a release that does not measure it.
 	Heat *heat.Report `json:"heat,omitempty"`
+}
+
+// AbandonedSplit tells of a split that was given up. No owner splits under its id any more.
+type AbandonedSplit struct {
+	ID  string `json:"id"`
+	Why string `json:"why"`
 }
 
 // ScrubState tells of a pass in which everything stored was read and its checksums

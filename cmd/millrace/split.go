@@ -140,7 +140,7 @@ func (a *app) split(ctx context.Context, s *session, database, name string, numb
 		ctx, cancel = context.WithTimeout(ctx, flags.within)
 		defer cancel()
 	}
-	former, err := a.awaitSplit(ctx, s, ct, p)
+	former, err := a.awaitSplit(ctx, s, ct, p, did.ID)
 	if err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func (a *app) split(ctx context.Context, s *session, database, name string, numb
 
 // awaitSplit waits until the catalog names the children of a partition and each has an owner. It returns nil when the
 // time for that is over.
-func (a *app) awaitSplit(ctx context.Context, s *session, ct *store.Container, p feed.Partition) (*store.FormerPartition, error) {
+func (a *app) awaitSplit(ctx context.Context, s *session, ct *store.Container, p feed.Partition, id string) (*store.FormerPartition, error) {
 	const pause = 200 * time.Millisecond
 	info, said := ct.Info(), ""
 	for {
@@ -166,10 +166,11 @@ func (a *app) awaitSplit(ctx context.Context, s *session, ct *store.Container, p
 			if f := is.FormerOf(p.Number); f != nil {
 				return f, nil
 			}
-			if is.PlannedOf(p.Number) == nil {
-				return nil, bad("the split of partition %d is not planned any more: somebody has given it up", p.Number)
+			status, failed := now.Status(ctx, p)
+			if plan := is.PlannedOf(p.Number); plan == nil || plan.ID != id {
+				return nil, givenUp(p, id, status, failed)
 			}
-			if status, failed := now.Status(ctx, p); failed == nil && status.Splitting != said && status.Splitting != "" {
+			if failed == nil && status.Splitting != said && status.Splitting != "" {
 				said = status.Splitting
 				fmt.Fprintln(a.err, said)
 			}
@@ -187,4 +188,16 @@ func (a *app) awaitSplit(ctx context.Context, s *session, ct *store.Container, p
 		case <-time.After(pause):
 		}
 	}
+}
+
+// givenUp is the error of a split that the catalog does not plan any more. The status of its partition, unless that could
+// not be had, says why.
+func givenUp(p feed.Partition, id string, status *store.PartitionStatus, failed error) error {
+	switch {
+	case failed != nil:
+		return bad("the split of partition %d was given up; why is not known: %w", p.Number, failed)
+	case status.AbandonedSplit == nil || status.AbandonedSplit.ID != id:
+		return bad("the split of partition %d was given up, and another one was begun since", p.Number)
+	}
+	return bad("the split of partition %d was given up: %s", p.Number, status.AbandonedSplit.Why)
 }

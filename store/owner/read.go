@@ -322,6 +322,9 @@ func (p *Partition) status() *store.Response {
 	if says := p.splitSays.Load(); says != nil {
 		st.Splitting = *says
 	}
+	if r := p.split.Load(); r != nil && r.abandoned != nil {
+		st.AbandonedSplit = &store.AbandonedSplit{ID: r.abandoned.ID, Why: r.abandoned.Why}
+	}
 	if why := p.closedFor.Load(); why != nil {
 		st.Refusing, st.Unreadable = why.Message, true
 		return &store.Response{Status: st}

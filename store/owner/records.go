@@ -426,7 +426,7 @@ func (d *decider) abandonLateSplit() {
 	if split == nil || d.draft.lsn+splitRoom/2 < split.First {
 		return
 	}
-	if err := d.abandon(split.ID, "the first LSN of its children came near"); err != nil {
+	if err := d.abandon(split.ID, "the first LSN of its children came near; ask for it again"); err != nil {
 		d.p.log.Error("a split could not be given up", "error", err)
 	}
 }

@@ -103,6 +103,9 @@ func TestSplit_WhatIsNotAppendedHasNotHappened(t *testing.T) {
 	if err := abandon(); err != nil || !n.gaveUp("s") || n.splitting() != nil {
 		t.Fatalf("a cancel: %v; given up is %t", err, n.gaveUp("s"))
 	}
+	if is := n.status().Status.AbandonedSplit; is == nil || *is != (store.AbandonedSplit{ID: "s", Why: "it was cancelled"}) {
+		t.Errorf("the status tells of %+v", is)
+	}
 	if _, err := n.prepareSplit(t.Context(), plan); !errors.Is(err, errStopped) {
 		t.Errorf("a split that was given up is prepared: %v", err)
 	}
