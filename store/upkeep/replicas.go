@@ -199,9 +199,13 @@ func (s *Stream) setReplicas(info *jetstream.StreamInfo) {
 		return
 	}
 	s.Actual = min(s.Actual, 1+len(info.Cluster.Replicas))
+	since := info.Cluster.LeaderSince
+	settled := since != nil && info.TimeStamp.Sub(*since) > silentMax
 	for _, peer := range info.Cluster.Replicas {
+		// A replica that its leader has never heard, because its server was lost with the leader before, is active "0" ago.
+		unheard := settled && peer.Active == 0 && !peer.Current
 		switch {
-		case peer.Offline, peer.Active > silentMax:
+		case peer.Offline, peer.Active > silentMax, unheard:
 			s.Offline = append(s.Offline, peer.Name)
 		case !peer.Current:
 			s.Behind = append(s.Behind, peer.Name)
