@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/integration/poll"
+	"github.com/millrace/millrace/store"
 )
 
 // threeServers runs three plain NATS servers that replicate, each a process.
@@ -44,23 +45,36 @@ func threeServers(t *testing.T) (urls string, servers []*exec.Cmd) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cmd := exec.Command(binary, "-c", conf)
-		var log bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &log, &log
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			_ = cmd.Process.Kill() // it may have ended already
-			_ = cmd.Wait()
-		})
-		servers = append(servers, cmd)
+		servers = append(servers, startServer(t, binary, conf))
 	}
 	return strings.Join(all, ","), servers
 }
 
-// TestReplicas_OfWhatApplyMadeBeforeTheFirstStore declares with a command that
-// knows nothing of durability, and then starts a store that asks for replicas.
+// startServer starts a NATS server with a configuration, and kills it in the end.
+func startServer(t *testing.T, binary, conf string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(binary, "-c", conf)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it may have ended already
+		_ = cmd.Wait()
+	})
+	return cmd
+}
+
+// stopServer kills a server.
+func stopServer(t *testing.T, server *exec.Cmd) {
+	t.Helper()
+	if err := server.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = server.Wait() // it was killed
+}
+
+// TestReplicas_OfWhatApplyMadeBeforeTheFirstStore declares with a command that knows nothing of durability, and then starts a
+// store that asks for replicas. Then a server is lost with its disk, and replaced as deploy/cluster.md says.
 func TestReplicas_OfWhatApplyMadeBeforeTheFirstStore(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -87,7 +101,7 @@ func TestReplicas_OfWhatApplyMadeBeforeTheFirstStore(t *testing.T) {
 		return shown
 	}
 	address := "127.0.0.1:" + strconv.Itoa(freePort(t))
-	store := spawn(t, "store", "--server", server, "--dir", t.TempDir(), "--listen", address, "--durability", "replicas")
+	process := spawn(t, "store", "--server", server, "--dir", t.TempDir(), "--listen", address, "--durability", "replicas")
 	poll.Until(t, func() error {
 		shown := fmt.Sprint(replicas())
 		return poll.Unless(shown == "[3 of 3 3 of 3]", shown)
@@ -100,14 +114,12 @@ func TestReplicas_OfWhatApplyMadeBeforeTheFirstStore(t *testing.T) {
 		t.Errorf("all is as it is to be, and status says\n%s", out)
 	}
 	poll.Until(t, func() error {
-		log := store.output()
+		log := process.output()
 		return poll.Unless(!strings.Contains(log, "fewer replicas") || strings.Contains(log, "every log and bucket has its replicas"), log)
 	})
 
 	// A server is lost: a warning, and nothing else.
-	if err := servers[0].Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	stopServer(t, servers[0])
 	poll.Until(t, func() error {
 		out, exit := run(t, server, "status")
 		return poll.Unless(exit == 0 && strings.Contains(out, "warning: the NATS server n1 cannot be reached"), fmt.Sprintf("exit %d\n%s", exit, out))
@@ -116,7 +128,7 @@ func TestReplicas_OfWhatApplyMadeBeforeTheFirstStore(t *testing.T) {
 		shown := fmt.Sprint(replicas())
 		return poll.Unless(shown == "[3 of 3 3 of 3]", "a lost server took replicas away: "+shown)
 	})
-	poll.Until(t, func() error { // leaders that were at the lost server are elected anew
+	ready := func() error { // leaders that were at a lost server are elected anew
 		resp, err := http.Get("http://" + address + "/readyz")
 		if err != nil {
 			return err
@@ -125,5 +137,28 @@ func TestReplicas_OfWhatApplyMadeBeforeTheFirstStore(t *testing.T) {
 		var said bytes.Buffer
 		_, _ = said.ReadFrom(resp.Body)
 		return poll.Unless(resp.StatusCode == http.StatusOK, said.String())
+	}
+	poll.Until(t, ready)
+
+	// It comes back with its name and an empty directory, as on another machine, and has all again.
+	product := open(t, dial(t, server), "product")
+	poll.Until(t, func() error {
+		_, err := product.Upsert(t.Context(), []byte(`{"id":"a"}`), store.WriteOptions{})
+		return err
+	})
+	conf := servers[0].Args[2]
+	if err := os.RemoveAll(filepath.Join(filepath.Dir(conf), "jetstream")); err != nil {
+		t.Fatal(err)
+	}
+	servers[0] = startServer(t, servers[0].Path, conf)
+	poll.Until(t, func() error {
+		out, _ := run(t, server, "doctor")
+		return poll.Unless(strings.Contains(out, "nothing is wrong") && !strings.Contains(out, "replicas"), out)
+	})
+	stopServer(t, servers[1]) // of the two that are left one is the new one
+	poll.Until(t, ready)
+	poll.Until(t, func() error {
+		_, err := product.Replace(t.Context(), "a", []byte(`{"id":"a","again":true}`), store.WriteOptions{})
+		return err
 	})
 }
