@@ -26,6 +26,10 @@ const wishLabel = "millrace.replicas"
 // be silent. The servers themselves take minutes to find that one of them is lost.
 const silentMax = 10 * time.Second
 
+// lagMax is how many messages a replica may lack and still be up to date. While a stream is written there is nearly always
+// one that is on its way; more than these are only on their way where a replica catches up.
+const lagMax = 64
+
 // stepTimeout bounds what asks about many streams or records.
 const stepTimeout = time.Minute
 
@@ -207,7 +211,7 @@ func (s *Stream) setReplicas(info *jetstream.StreamInfo) {
 		switch {
 		case peer.Offline, peer.Active > silentMax, unheard:
 			s.Offline = append(s.Offline, peer.Name)
-		case !peer.Current:
+		case !peer.Current && (peer.Lag == 0 || peer.Lag > lagMax): // no lag: who answered is no leader, and does not know
 			s.Behind = append(s.Behind, peer.Name)
 		}
 	}
