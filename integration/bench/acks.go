@@ -61,6 +61,16 @@ func (a *acks) note(partition string, from time.Duration, err error) {
 	a.waits = append(a.waits, waited{at, at - from})
 }
 
+// last returns when a write to a partition was acknowledged last; 0 if none was.
+func (a *acks) last(partition string) time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if all := a.at[partition]; len(all) > 0 {
+		return all[len(all)-1]
+	}
+	return 0
+}
+
 // gap is a time without an acknowledgement.
 type gap struct {
 	partition string
@@ -107,6 +117,23 @@ func (a *acks) latencies(from, to time.Duration) (all measure.Latencies) {
 		all = append(all, w.took)
 	}
 	return all
+}
+
+// spanColumns are those that noteSpan fills.
+var spanColumns = []string{"s", "writes/s", "p50 ms", "p99 ms", "longest write ms", "no write ms"}
+
+// noteSpan puts the writes to some partitions, which are all that are written, between two moments into a row, unless nothing is between them.
+func (a *acks) noteSpan(t *measure.Table, row string, of []string, from, to time.Duration) {
+	if from >= to {
+		return
+	}
+	r, latencies := t.Row(row), a.latencies(from, to)
+	r.Add("s", (to - from).Seconds())
+	r.Add("writes/s", float64(len(latencies))/(to-from).Seconds())
+	r.Add("p50 ms", measure.Milliseconds(latencies.Quantile(0.5)))
+	r.Add("p99 ms", measure.Milliseconds(latencies.Quantile(0.99)))
+	r.Add("longest write ms", measure.Milliseconds(latencies.Quantile(1)))
+	r.Add("no write ms", measure.Milliseconds(a.longest(of, from, to).length()))
 }
 
 // failed returns the writes that failed between two moments.

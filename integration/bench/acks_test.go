@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/integration/bench/chart"
 	"github.com/millrace/millrace/integration/bench/dataset"
 )
 
@@ -77,12 +78,13 @@ func TestLatenciesAreOfThoseAnswered(t *testing.T) {
 }
 
 func TestPictureIsXML(t *testing.T) {
-	o := &takeovers{}
-	steps := make([]int, o.picture().steps())
-	for _, event := range []string{eventKill, eventHang, eventStop} {
-		o.done = append(o.done, happened{event: event, of: steps, others: steps, returnAfter: 3 * time.Second})
+	o := &takeovers{outages: outages{fleet: &fleet{}, after: takeoverAfter}}
+	kinds := o.kinds()
+	steps := make([]int, o.picture(takeoverLabel, kinds).Steps())
+	for i := range kinds {
+		o.done = append(o.done, happened{event: kinds[i].event, of: steps, others: steps, returnAfter: 3 * time.Second})
 	}
-	if n := linesOf(t, o.picture()); n != 6 {
+	if n := linesOf(t, o.picture(takeoverLabel, kinds)); n != 6 {
 		t.Errorf("%d lines, want two for each event", n)
 	}
 	set, err := dataset.New(dataset.Config{Products: 1000})
@@ -90,7 +92,7 @@ func TestPictureIsXML(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &splits{set: set}
-	steps = make([]int, s.picture().steps())
+	steps = make([]int, s.picture().Steps())
 	s.done = []splitSeen{{counts: steps}, {counts: steps}}
 	if n := linesOf(t, s.picture()); n != 1 {
 		t.Errorf("%d lines, want that of one split", n)
@@ -98,9 +100,9 @@ func TestPictureIsXML(t *testing.T) {
 }
 
 // linesOf counts the lines of a picture, which must be XML.
-func linesOf(t *testing.T, c *chart) (lines int) {
+func linesOf(t *testing.T, c *chart.Chart) (lines int) {
 	t.Helper()
-	d := xml.NewDecoder(bytes.NewReader(c.svg()))
+	d := xml.NewDecoder(bytes.NewReader(c.SVG()))
 	for {
 		token, err := d.Token()
 		if errors.Is(err, io.EOF) {

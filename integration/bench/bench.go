@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/millrace/millrace/integration/bench/chart"
 	"github.com/millrace/millrace/integration/bench/dataset"
 	"github.com/millrace/millrace/integration/bench/measure"
 )
@@ -189,6 +190,21 @@ func (b *bench) remove(dir string) {
 	if err := os.RemoveAll(dir); err != nil {
 		b.say("  %v", err)
 	}
+}
+
+// draw writes a picture beside the page that the tables go into, if they go into one.
+func (b *bench) draw(name string, c *chart.Chart) error {
+	if b.cfg.docs == "" {
+		return nil
+	}
+	path := filepath.Join(filepath.Dir(b.cfg.docs), "images", name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("write the picture: %w", err)
+	}
+	if err := os.WriteFile(path, c.SVG(), 0o644); err != nil {
+		return fmt.Errorf("write the picture: %w", err)
+	}
+	return nil
 }
 
 // quiet waits until the system that was measured last has come to rest: flushes and

@@ -44,7 +44,7 @@ func (b *bench) console(ctx context.Context) error {
 			"not in it, nor is what a browser needs to draw.", measure.Number(float64(set.Products())), consoleViewers, consoleViewers))
 	err = b.withUp(ctx, "console", func(c *child, s session) error {
 		b.say("  loading %s products", measure.Number(float64(set.Products())))
-		cat, err := loadCatalogue(ctx, s, set, b.cfg.partitions)
+		cat, err := loadCatalogue(ctx, s, set, fmt.Sprintf(containers, b.cfg.partitions))
 		if err != nil {
 			return err
 		}

@@ -146,7 +146,7 @@ func (b *bench) memoryOfRoles(ctx context.Context, t *measure.Table, set *datase
 	}
 	defer s.close()
 	b.say("  loading %s products", measure.Number(float64(set.Products())))
-	cat, err := loadCatalogue(ctx, s, set, b.cfg.partitions)
+	cat, err := loadCatalogue(ctx, s, set, fmt.Sprintf(containers, b.cfg.partitions))
 	if err != nil {
 		return err
 	}

@@ -72,7 +72,7 @@ func (r *restarts) load(ctx context.Context) (err error) {
 		return err
 	}
 	r.b.say("  loading %s products", measure.Number(float64(r.set.Products())))
-	r.cat, err = loadCatalogue(ctx, s, r.set, r.b.cfg.partitions)
+	r.cat, err = loadCatalogue(ctx, s, r.set, fmt.Sprintf(containers, r.b.cfg.partitions))
 	return err
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/integration/bench/chart"
 	"github.com/millrace/millrace/integration/bench/dataset"
 	"github.com/millrace/millrace/integration/bench/measure"
 	"github.com/millrace/millrace/store"
@@ -60,7 +61,7 @@ func (b *bench) split(ctx context.Context) error {
 			"The whole split takes from the request until the catalog names the children and both answer; its longest time without a write is of all rows but the first. Errors are writes that the client gave up, of all that were begun. "+
 			"All items are counted when the writers have ended.",
 		measure.Number(float64(set.Products())), splitWriters, splitEvery, splitWarmup+splitCompare, splitNear, splitNear, splitCompare))
-	t.Columns = []string{"splits", "s", "writes/s", "p50 ms", "p99 ms", "longest write ms", "no write ms", "errors"}
+	t.Columns = append([]string{"splits"}, append(spanColumns[:len(spanColumns):len(spanColumns)], "errors")...)
 	s := &splits{b: b, set: set, table: t}
 	for n := range times {
 		b.say("  split %d of %d", n+1, times)
@@ -97,7 +98,7 @@ func (s *splits) once(ctx context.Context) (err error) {
 		return err
 	}
 	defer s.b.remove(dir)
-	f, err := s.b.openFleet(ctx, dir, 1)
+	f, err := s.b.openFleet(ctx, dir, fleetConfig{stores: 1})
 	if err != nil {
 		return err
 	}
@@ -200,19 +201,10 @@ func (s *splits) note(a *acks, parent string, m moments) {
 		{splitChanges, from, to},
 		{splitAfter, to, to + splitCompare},
 	} {
-		if row.from >= row.to { // few items are split at once
-			continue
-		}
-		r, latencies := s.table.Row(row.name), a.latencies(row.from, row.to)
-		r.Add("s", (row.to - row.from).Seconds())
-		r.Add("writes/s", float64(len(latencies))/(row.to-row.from).Seconds())
-		r.Add("p50 ms", measure.Milliseconds(latencies.Quantile(0.5)))
-		r.Add("p99 ms", measure.Milliseconds(latencies.Quantile(0.99)))
-		r.Add("longest write ms", measure.Milliseconds(latencies.Quantile(1)))
-		r.Add("no write ms", measure.Milliseconds(a.longest(of, row.from, row.to).length()))
+		a.noteSpan(s.table, row.name, of, row.from, row.to)
 	}
 	seen := splitSeen{gap: a.longest(of, m.asked, to+splitCompare), failed: len(a.failed(0, a.now()))}
-	seen.counts, _ = a.counts(of, m.committed-splitAround, pictureStep, int(2*splitAround/pictureStep))
+	seen.counts, _ = a.counts(of, m.committed-splitAround, chart.Step, int(2*splitAround/chart.Step))
 	s.done = append(s.done, seen)
 	r := s.table.Row(splitWhole)
 	r.Add("s", (m.served - m.asked).Seconds())
@@ -238,21 +230,21 @@ func (s *splits) report(judged bool) {
 }
 
 // picture draws the acknowledgements around the commit of the split whose gap is the median.
-func (s *splits) picture() *chart {
-	c := &chart{
-		label:  "Acknowledged writes in each 100 ms around the split of a partition",
-		legend: "seconds from the split commit; writes acknowledged in each 100 ms",
-		before: splitAround, after: splitAround,
+func (s *splits) picture() *chart.Chart {
+	c := &chart.Chart{
+		Label:  "Acknowledged writes in each 100 ms around the split of a partition",
+		Legend: "seconds from the split commit; writes acknowledged in each 100 ms",
+		Before: splitAround, After: splitAround,
 	}
 	if len(s.done) == 0 {
 		return c
 	}
 	all := slices.SortedFunc(slices.Values(s.done), func(a, b splitSeen) int { return byLength(a.gap, b.gap) })
 	seen := all[(len(all)-1)/2]
-	c.panels = []panel{{
-		title: fmt.Sprintf("%s items: no write for %.2f s", measure.Number(float64(s.set.Products())), seen.gap.length().Seconds()),
-		lines: []line{{colorHit, seen.counts}},
-		marks: []mark{{0, ""}},
+	c.Panels = []chart.Panel{{
+		Title: fmt.Sprintf("%s items: no write for %.2f s", measure.Number(float64(s.set.Products())), seen.gap.length().Seconds()),
+		Lines: []chart.Line{{Color: chart.ColorHit, Counts: seen.counts}},
+		Marks: []chart.Mark{{}},
 	}}
 	return c
 }

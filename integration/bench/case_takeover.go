@@ -22,6 +22,8 @@ const (
 	takeoverWriters    = 4                     // of each partition
 	takeoverEvery      = 16 * time.Millisecond // of each writer
 	takeoverTimes      = 5                     // of each event, by default
+	takeoverAfter      = 14 * time.Second      // of the picture
+	takeoverLabel      = "Acknowledged writes in each 100 ms around a kill, a SIGSTOP and a planned stop"
 	judgedTimes        = 10
 
 	hangs = 10 * time.Second // of a store that is stopped
@@ -54,7 +56,7 @@ func (b *bench) takeover(ctx context.Context) (err error) {
 			"and a warm standby again, and every store owns something. Errors are writes that the client gave up, of all that were begun. A store at rest is the busiest of them for %s. Writes with and "+
 			"without a standby are those of as many writers, as fast as they are answered.",
 		takeoverStores, takeoverPartitions, measure.Number(takeoverItems), takeoverPartitions*takeoverWriters, takeoverEvery, hangs, idles, idles))
-	t.Columns = []string{"events", "gap p50 s", "gap p95 s", "gap max s", "gap on return max s", "errors", "CPU %", "writes/s", "times without"}
+	t.Columns = append(slices.Clone(gapColumns), "CPU %", "writes/s", "times without")
 	dir, err := b.scratch("takeover")
 	if err != nil {
 		return err
@@ -64,12 +66,12 @@ func (b *bench) takeover(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	f, err := b.openFleet(ctx, dir, takeoverStores)
+	f, err := b.openFleet(ctx, dir, fleetConfig{stores: takeoverStores})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.close()) }()
-	o := &takeovers{b: b, fleet: f, set: set, table: t}
+	o := &takeovers{outages{b: b, fleet: f, table: t, partitions: takeoverPartitions, after: takeoverAfter}, set}
 	if err := o.prepare(ctx); err != nil {
 		return err
 	}
@@ -84,21 +86,8 @@ func (b *bench) takeover(ctx context.Context) (err error) {
 
 // takeovers is one run of the case.
 type takeovers struct {
-	b       *bench
-	fleet   *fleet
-	set     *dataset.Set
-	table   *measure.Table
-	writers *steadyWriters
-	done    []happened
-}
-
-// happened is one event, and what clients saw of it.
-type happened struct {
-	event       string
-	gap, back   gap
-	of, others  []int // acknowledgements in each step of the picture, of the store's partitions and of the others
-	failed      int
-	returnAfter time.Duration // of the store, counted from the event
+	outages
+	set *dataset.Set
 }
 
 // declare declares the container with so many standbys, and waits until they are as they should be.
@@ -179,39 +168,36 @@ func (o *takeovers) rest(ctx context.Context) error {
 	return nil
 }
 
-// events lets each event happen so many times, in turns, while writers are at work, and reports them.
+// kinds are the events of the case.
+func (o *takeovers) kinds() []outage {
+	again, most := o.fleet.start, func(s *share) *fleetMember { return busiest(o.fleet.stores, s) }
+	return []outage{
+		{event: eventKill, victim: most, leave: o.kill, back: again, p50: 1.5, longest: 3},
+		{event: eventHang, victim: most, leave: hang, back: func(_ context.Context, s *fleetMember) error { return s.signal(syscall.SIGCONT) }, p50: 3, longest: 6},
+		{event: eventStop, victim: most, leave: func(_ context.Context, s *fleetMember, _ *share) error { return s.stop() }, back: again, longest: 0.3},
+	}
+}
+
+// events lets each event happen so many times, while writers are at work, and reports them.
 func (o *takeovers) events(ctx context.Context, times int) error {
+	kinds := o.kinds()
 	o.writers.start(ctx, takeoverWriters, o.b.cfg.seed)
-	err := o.happen(ctx, times)
+	err := o.nothing(ctx)
+	if err == nil {
+		err = o.happen(ctx, times, kinds)
+	}
 	if err = errors.Join(err, o.writers.stop()); err != nil {
 		return err
 	}
-	for _, of := range []struct {
-		event       string
-		p50, longer float64 // s
-	}{{eventKill, 1.5, 3}, {eventHang, 3, 6}, {eventStop, 0, 0.3}} {
-		o.report(of.event, of.p50, of.longer, times >= judgedTimes)
+	t, judged := o.table, times >= judgedTimes
+	for i := range kinds {
+		o.report(&kinds[i], judged)
 	}
 	o.b.sayFailed(o.writers.acks)
-	t, judged := o.table, times >= judgedTimes
 	t.AtMost("planned stop, errors", t.Series(eventStop, "errors"), 0, "", judged)
 	t.AtMost("a store at rest", t.Series("a store at rest", "CPU %"), storeIdleBar, "% of a processor", judged)
 	t.AtLeast("writes with a standby, beside none", t.Ratio(besideStandby, withoutStandby, "writes/s"), standbyBar, "times", judged)
-	return o.b.draw("takeover.svg", o.picture())
-}
-
-func (o *takeovers) happen(ctx context.Context, times int) error {
-	if err := o.nothing(ctx); err != nil {
-		return err
-	}
-	for n := range times {
-		for _, event := range []string{eventKill, eventHang, eventStop} {
-			if err := o.once(ctx, event, n+1); err != nil {
-				return fmt.Errorf("%s %d: %w", event, n+1, err)
-			}
-		}
-	}
-	return nil
+	return o.b.draw("takeover.svg", o.picture(takeoverLabel, kinds))
 }
 
 // nothing measures the gaps that there are without any event: they are part of the others.
@@ -235,104 +221,29 @@ func (o *takeovers) nothing(ctx context.Context) error {
 	return nil
 }
 
-// once lets one event happen to the store that owns most.
-func (o *takeovers) once(ctx context.Context, event string, n int) error {
-	before, err := o.fleet.awaitWhole(ctx, takeoverPartitions, true)
-	if err != nil {
+// busiest is the store among some that owns most.
+func busiest(of []*fleetMember, s *share) *fleetMember {
+	return slices.MaxFunc(of, func(a, b *fleetMember) int { return cmp.Compare(len(s.of(a.node)), len(s.of(b.node))) })
+}
+
+// kill kills a store, and returns when others have had its partitions for a while.
+func (o *takeovers) kill(ctx context.Context, victim *fleetMember, before *share) error {
+	if err := victim.kill(); err != nil {
 		return err
 	}
-	victim := slices.MaxFunc(o.fleet.stores, func(a, b *fleetStore) int { return cmp.Compare(len(before.of(a.node)), len(before.of(b.node))) })
-	acks, its := o.writers.acks, before.of(victim.node)
-	from := acks.now()
-	if err := o.leave(ctx, event, victim, &before); err != nil {
+	if err := o.fleet.awaitTaken(ctx, before, victim.node); err != nil {
 		return err
 	}
-	back := acks.now()
-	if event == eventHang {
-		err = victim.cmd.Process.Signal(syscall.SIGCONT)
-	} else {
-		err = o.fleet.start(ctx, victim)
-	}
-	if err == nil {
-		err = o.fleet.awaitTaken(ctx, &before, victim.node)
-	}
-	if err == nil {
-		_, err = o.fleet.awaitWhole(ctx, takeoverPartitions, true)
-	}
-	if err != nil {
+	return wait(ctx, goesOn)
+}
+
+// hang stops a store for a while.
+func hang(ctx context.Context, victim *fleetMember, _ *share) error {
+	if err := victim.signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
-	if err := wait(ctx, from+pictureAfter-acks.now()); err != nil { // the picture goes so far
-		return err
+	if err := wait(ctx, hangs); err != nil { // it must go on, or it cannot be ended in good order
+		return errors.Join(err, victim.signal(syscall.SIGCONT))
 	}
-	until := acks.now()
-	gap := acks.longest(its, from, back)
-	h := happened{
-		event: event, gap: gap, back: acks.longest(o.partitions(&before), max(back, gap.to+1), until),
-		failed: len(acks.failed(from, until)), returnAfter: back - from,
-	}
-	h.of, h.others = acks.counts(its, from-pictureBefore, pictureStep, int((pictureBefore+pictureAfter)/pictureStep))
-	o.done = append(o.done, h)
-	o.b.say("  %s %d of %s at %s, back at %s; %d errors", event, n, victim.name, o.writers.acks.clock(from), o.writers.acks.clock(back), h.failed)
-	for _, resource := range its {
-		g := acks.longest([]string{resource}, from, back)
-		o.b.say("    no write to %s for %.3f s, until %s", resource, g.length().Seconds(), o.writers.acks.clock(g.to))
-	}
-	o.b.say("    on return: no write to %s for %.3f s, until %s", h.back.partition, h.back.length().Seconds(), o.writers.acks.clock(h.back.to))
 	return nil
-}
-
-func (o *takeovers) partitions(s *share) (all []string) {
-	for resource := range s.leases {
-		all = append(all, resource)
-	}
-	return all
-}
-
-// leave lets a store go away, and returns when it is to come back.
-func (o *takeovers) leave(ctx context.Context, event string, victim *fleetStore, before *share) error {
-	switch event {
-	case eventKill:
-		if err := victim.kill(); err != nil {
-			return err
-		}
-		if err := o.fleet.awaitTaken(ctx, before, victim.node); err != nil {
-			return err
-		}
-		return wait(ctx, goesOn)
-	case eventHang:
-		if err := victim.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-			return fmt.Errorf("stop a store: %w", err)
-		}
-		if err := wait(ctx, hangs); err != nil { // it must go on, or it cannot be ended in good order
-			return errors.Join(err, victim.cmd.Process.Signal(syscall.SIGCONT))
-		}
-		return nil
-	}
-	return victim.stop()
-}
-
-// report puts the events of a kind into their row, and adds its bars. A bar of 0 is none.
-func (o *takeovers) report(event string, p50, longest float64, judged bool) {
-	var gaps, backs measure.Latencies
-	failed := 0
-	for i := range o.done {
-		if h := &o.done[i]; h.event == event {
-			gaps, backs, failed = append(gaps, h.gap.length()), append(backs, h.back.length()), failed+h.failed
-		}
-	}
-	r := o.table.Row(event)
-	r.Add("events", float64(len(gaps)))
-	for _, q := range []struct {
-		column string
-		at     float64
-	}{{"gap p50 s", 0.5}, {"gap p95 s", 0.95}, {"gap max s", 1}} {
-		r.Add(q.column, gaps.Quantile(q.at).Seconds())
-	}
-	r.Add("gap on return max s", backs.Quantile(1).Seconds())
-	r.Add("errors", float64(failed))
-	if p50 > 0 {
-		o.table.AtMost(event+", p50", o.table.Series(event, "gap p50 s"), p50, "s", judged)
-	}
-	o.table.AtMost(event+", the longest", o.table.Series(event, "gap max s"), longest, "s", judged)
 }

@@ -42,6 +42,18 @@ kind: Container
 metadata: {name: product}
 spec: {partitionKey: [/categoryId], partitions: %d, indexes: [/tags/*/id]}
 `
+	// copiedContainers have standbys.
+	copiedContainers = `
+apiVersion: millrace/v1
+kind: Container
+metadata: {name: productMeta}
+spec: {partitionKey: [/type], standbys: 1}
+---
+apiVersion: millrace/v1
+kind: Container
+metadata: {name: product}
+spec: {partitionKey: [/categoryId], partitions: %d, standbys: 1, indexes: [/tags/*/id]}
+`
 	cascades = `
 apiVersion: millrace/v1
 kind: Pipeline
@@ -84,10 +96,10 @@ func (s *session) apply(ctx context.Context, yaml string) error {
 	return err
 }
 
-// loadCatalogue stores the data set and lets the pipelines come to rest on it.
-func loadCatalogue(ctx context.Context, s session, set *dataset.Set, partitions int) (*catalogue, error) {
+// loadCatalogue stores the data set, in containers that are declared by yaml, and lets the pipelines come to rest on it.
+func loadCatalogue(ctx context.Context, s session, set *dataset.Set, yaml string) (*catalogue, error) {
 	c := &catalogue{session: s, set: set}
-	err := s.apply(ctx, fmt.Sprintf(containers, partitions))
+	err := s.apply(ctx, yaml)
 	if err != nil {
 		return nil, err
 	}

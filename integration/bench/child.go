@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/integration/bench/measure"
+	"github.com/millrace/millrace/integration/netns/hosts"
 )
 
 const (
@@ -45,6 +46,7 @@ func (b *bench) build(ctx context.Context) (string, error) {
 type child struct {
 	cmd    *exec.Cmd
 	home   string           // URL of its HTTP listener, without a path
+	web    *http.Client     // which reaches it
 	ended  chan error       // has the outcome; whoever takes it puts it back, for those who wait after it
 	errors *strings.Builder // what it said on standard error
 }
@@ -53,12 +55,12 @@ type child struct {
 // not end with ctx: an interrupted run ends it by stop, in good order. If this process is killed, the
 // kernel kills the child, which else would stay and keep its port and its directory.
 func (b *bench) startChild(ctx context.Context, verb string, args ...string) (*child, error) {
-	return b.startChildTo(ctx, nil, verb, args...)
+	return b.startChildAt(ctx, nil, nil, verb, args...)
 }
 
-// startChildTo is startChild of a process whose standard error is a file, unless that is nil. The caller may close the
-// file: the process has its own.
-func (b *bench) startChildTo(ctx context.Context, log *os.File, verb string, args ...string) (*child, error) {
+// startChildAt is startChild of a process on a host, or here if that is nil. Its standard error is a file, unless that is
+// nil. The caller may close the file: the process has its own.
+func (b *bench) startChildAt(ctx context.Context, host *hosts.Host, log *os.File, verb string, args ...string) (*child, error) {
 	binary, err := b.build(ctx)
 	if err != nil {
 		return nil, err
@@ -68,8 +70,11 @@ func (b *bench) startChildTo(ctx context.Context, log *os.File, verb string, arg
 		return nil, err
 	}
 	address := fmt.Sprintf("127.0.0.1:%d", port)
-	c := &child{home: "http://" + address, ended: make(chan error, 1), errors: &strings.Builder{}}
-	c.cmd = exec.CommandContext(context.WithoutCancel(ctx), binary, append([]string{verb, "--listen", address, "--log-level", "warn"}, args...)...)
+	c := &child{home: "http://" + address, web: http.DefaultClient, ended: make(chan error, 1), errors: &strings.Builder{}}
+	if host != nil {
+		c.web = &http.Client{Transport: &http.Transport{DialContext: host.DialContext, DisableKeepAlives: true}}
+	}
+	c.cmd = commandAt(context.WithoutCancel(ctx), host, binary, append([]string{verb, "--listen", address, "--log-level", "warn"}, args...)...)
 	c.cmd.Stderr = c.errors
 	if log != nil {
 		c.cmd.Stderr = log
@@ -127,7 +132,7 @@ func (c *child) isReady(ctx context.Context) bool {
 	if err != nil {
 		return false
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := c.web.Do(request)
 	if err != nil {
 		return false // not listening yet
 	}

@@ -3,130 +3,140 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/millrace/millrace/integration/bench/dataset"
 	"github.com/millrace/millrace/integration/bench/measure"
+	"github.com/millrace/millrace/integration/netns/hosts"
 	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/owner"
+	"github.com/millrace/millrace/store/upkeep"
 )
 
-// fleet is Millrace as it runs on hosts of its own: some store processes, over a NATS server that is another
-// process and outlives them.
+// fleetConfig says what a fleet has.
+type fleetConfig struct {
+	servers, stores, workers int // servers are of NATS, 1 by default; of several each has all logs
+	// network has a host for each NATS server and store, or is nil: all are here. The first stores share the hosts of servers;
+	// the last one has one to itself.
+	network *hosts.Network
+	worker  []string // more flags of a worker
+}
+
+// fleet is Millrace as it runs on hosts of its own: some store and worker processes, over NATS servers that are other
+// processes and outlive them.
 type fleet struct {
 	b       *bench
+	cfg     fleetConfig
 	dir     string
-	url     string
-	nats    *exec.Cmd
-	said    bytes.Buffer // by the NATS server; read when it has ended
-	stores  []*fleetStore
+	url     string // of all servers
+	servers []*natsServer
+	stores  []*fleetMember
+	workers []*fleetMember
+	clients *hosts.Host // where clients are; nil: here
 	session session
+	judged  map[string]bool // the partitions that share tells of; nil: all
 }
 
-// fleetStore is one of the stores, in whatever process of its directory.
-type fleetStore struct {
+// fleetMember is one of the stores or workers, in whatever process of its directory.
+type fleetMember struct {
 	*child
-	name string // of its directory, and of the file with what it logs
-	node string // by which leases name it
+	role string      // store or worker
+	name string      // of its directory, and of the file with what it logs
+	node string      // by which leases name it
+	host *hosts.Host // nil: here
 }
 
-const fleetConf = `
-listen: "127.0.0.1:%d"
-max_payload: 8MB
-jetstream { store_dir: %q, sync_interval: always }
-authorization { user: %q, password: %q }
-`
-
-// openFleet starts a NATS server and so many stores in dir, and opens a session. An error leaves nothing running.
-func (b *bench) openFleet(ctx context.Context, dir string, stores int) (_ *fleet, err error) {
-	f := &fleet{b: b, dir: dir}
+// openFleet starts what cfg says in dir, and opens a session. An error leaves nothing running.
+func (b *bench) openFleet(ctx context.Context, dir string, cfg fleetConfig) (_ *fleet, err error) {
+	cfg.servers = max(cfg.servers, 1)
+	f := &fleet{b: b, cfg: cfg, dir: dir}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, f.close())
 		}
 	}()
-	if err := f.startNATS(ctx); err != nil {
+	if err := f.startServers(ctx); err != nil {
 		return nil, err
 	}
-	for i := range stores {
-		s := &fleetStore{name: fmt.Sprint("store-", i+1)}
-		if err := f.start(ctx, s); err != nil {
+	for i := range cfg.stores {
+		s := &fleetMember{role: "store", name: fmt.Sprint("store-", i+1)}
+		if cfg.network != nil {
+			if s.host, err = f.hostOf(ctx, i); err != nil {
+				return nil, err
+			}
+		}
+		if err := f.add(ctx, s); err != nil {
 			return nil, err
 		}
 		f.stores = append(f.stores, s)
-		id, err := os.ReadFile(filepath.Join(dir, s.name, "node-id"))
-		if err != nil {
-			return nil, fmt.Errorf("the store's name: %w", err)
-		}
-		s.node = strings.TrimSpace(string(id))
 	}
-	f.session, err = dial(ctx, f.url)
+	for i := range cfg.workers {
+		w := &fleetMember{role: "worker", name: fmt.Sprint("worker-", i+1)}
+		if err := f.add(ctx, w); err != nil {
+			return nil, err
+		}
+		f.workers = append(f.workers, w)
+	}
+	f.session, err = dialFrom(ctx, f.clients, f.url, cfg.servers)
 	return f, err
 }
 
-// startNATS builds the server of this module and starts it, with every append synced.
-func (f *fleet) startNATS(ctx context.Context) error {
-	binary, conf := filepath.Join(f.dir, "nats-server"), filepath.Join(f.dir, "nats.conf")
-	f.b.say("  building nats-server")
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", binary, "github.com/nats-io/nats-server/v2").CombinedOutput(); err != nil {
-		return fmt.Errorf("build nats-server: %w: %s", err, bytes.TrimSpace(out))
+// hostOf returns the host of a store.
+func (f *fleet) hostOf(ctx context.Context, store int) (*hosts.Host, error) {
+	if store < min(f.cfg.stores-1, len(f.servers)) {
+		return f.servers[store].host, nil
 	}
-	port, err := freePort(ctx)
-	if err != nil {
-		return err
-	}
-	text := fmt.Appendf(nil, fleetConf, port, filepath.Join(f.dir, "jetstream"), user, password)
-	if err := os.WriteFile(conf, text, 0o600); err != nil {
-		return fmt.Errorf("configure nats-server: %w", err)
-	}
-	f.url = natsURL(port)
-	f.nats = exec.CommandContext(context.WithoutCancel(ctx), binary, "-c", conf)
-	f.nats.Stdout, f.nats.Stderr = &f.said, &f.said
-	f.nats.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := f.nats.Start(); err != nil {
-		f.nats = nil
-		return fmt.Errorf("start nats-server: %w", err)
-	}
-	for deadline := time.Now().Add(readyMax); ; {
-		nc, err := nats.Connect(f.url, nats.UserInfo(user, password))
-		if err == nil {
-			nc.Close()
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("connect to %s: %w", f.url, err)
-		}
-		if err := wait(ctx, readyPoll); err != nil {
-			return err
-		}
-	}
+	return f.cfg.network.Host(ctx, fmt.Sprint("s", store+1))
 }
 
-// start starts a process of a store and waits until it is ready.
-func (f *fleet) start(ctx context.Context, s *fleetStore) error {
-	log, err := os.OpenFile(filepath.Join(f.dir, s.name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return fmt.Errorf("open the log of a store: %w", err)
-	}
-	defer func() { _ = log.Close() }() // the process has its own
-	s.child, err = f.b.startChildTo(ctx, log, "store", "--server", f.url, "--dir", filepath.Join(f.dir, s.name), "--log-level", "info")
-	if err != nil {
+// add starts a member for the first time.
+func (f *fleet) add(ctx context.Context, m *fleetMember) error {
+	if err := f.start(ctx, m); err != nil {
 		return err
 	}
-	if err := s.waitReady(ctx); err != nil {
-		return errors.Join(err, s.kill())
+	id, err := os.ReadFile(filepath.Join(f.dir, m.name, "node-id"))
+	if err != nil {
+		return errors.Join(fmt.Errorf("the name of %s: %w", m.name, err), m.kill())
+	}
+	m.node = strings.TrimSpace(string(id))
+	return nil
+}
+
+// start starts a process of a member and waits until it is ready.
+func (f *fleet) start(ctx context.Context, m *fleetMember) error {
+	log, err := os.OpenFile(filepath.Join(f.dir, m.name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return fmt.Errorf("open the log of %s: %w", m.name, err)
+	}
+	defer func() { _ = log.Close() }() // the process has its own
+	args := []string{"--server", f.url, "--dir", filepath.Join(f.dir, m.name), "--log-level", "info"}
+	if f.cfg.servers > 1 {
+		args = append(args, "--durability", "replicas")
+	}
+	if m.role == "worker" {
+		args = append(args, f.cfg.worker...)
+	}
+	if m.child, err = f.b.startChildAt(ctx, m.host, log, m.role, args...); err != nil {
+		return err
+	}
+	if err := m.waitReady(ctx); err != nil {
+		return errors.Join(err, m.kill())
+	}
+	return nil
+}
+
+// signal sends a signal to a member's process.
+func (m *fleetMember) signal(s syscall.Signal) error {
+	if err := m.cmd.Process.Signal(s); err != nil {
+		return fmt.Errorf("signal %s: %w", m.name, err)
 	}
 	return nil
 }
@@ -162,17 +172,11 @@ func (f *fleet) load(ctx context.Context, set *dataset.Set) (*store.Container, e
 func (f *fleet) close() error {
 	f.session.close()
 	var errs []error
-	for _, s := range f.stores {
-		errs = append(errs, s.stop())
+	for _, m := range append(f.workers, f.stores...) {
+		errs = append(errs, m.stop())
 	}
-	if f.nats == nil {
-		return errors.Join(errs...)
-	}
-	if err := f.nats.Process.Signal(syscall.SIGTERM); err != nil {
-		errs = append(errs, fmt.Errorf("stop nats-server: %w", err))
-	}
-	if err := f.nats.Wait(); err != nil && f.nats.ProcessState.Exited() && f.nats.ProcessState.ExitCode() != 1 { // which SIGTERM makes it return
-		errs = append(errs, fmt.Errorf("nats-server: %w: %s", err, bytes.TrimSpace(f.said.Bytes())))
+	for _, n := range f.servers {
+		errs = append(errs, n.stop())
 	}
 	return errors.Join(errs...)
 }
@@ -182,6 +186,7 @@ type share struct {
 	leases map[string]leases.Lease    // by resource
 	warm   map[string]map[string]bool // by resource, nodes
 	up     map[string]bool            // nodes
+	short  string                     // a stream that lacks a replica, or whose replicas lack something; "" if none does
 }
 
 func (f *fleet) share(ctx context.Context) (s share, err error) {
@@ -195,7 +200,7 @@ func (f *fleet) share(ctx context.Context) (s share, err error) {
 	}
 	s = share{leases: map[string]leases.Lease{}, warm: map[string]map[string]bool{}, up: map[string]bool{}}
 	for i := range all {
-		if all[i].Group == owner.LeaseGroup {
+		if all[i].Group == owner.LeaseGroup && (f.judged == nil || f.judged[all[i].Resource]) {
 			s.leases[all[i].Resource] = all[i]
 		}
 	}
@@ -212,7 +217,42 @@ func (f *fleet) share(ctx context.Context) (s share, err error) {
 			s.warm[resource][p.Node] = true
 		}
 	}
-	return s, nil
+	if f.cfg.servers > 1 {
+		s.short, err = f.short(ctx)
+	}
+	return s, err
+}
+
+// short names a stream whose replicas are not all there and up to date.
+func (f *fleet) short(ctx context.Context) (string, error) {
+	report, err := upkeep.Look(ctx, f.session.js, upkeep.Wish{Replicas: f.cfg.servers})
+	if err != nil {
+		return "", err
+	}
+	for i := range report.Streams {
+		if s := &report.Streams[i]; s.Short() || len(s.Offline)+len(s.Behind) > 0 || s.Error != "" {
+			return fmt.Sprintf("%+v", *s), nil
+		}
+	}
+	return "", nil
+}
+
+// except returns the resources that others than a node own.
+func (s *share) except(node string) (resources []string) {
+	for resource, l := range s.leases {
+		if leases.NodeOf(l.Owner) != node {
+			resources = append(resources, resource)
+		}
+	}
+	return resources
+}
+
+// all returns the resources that have a lease.
+func (s *share) all() (resources []string) {
+	for resource := range s.leases {
+		resources = append(resources, resource)
+	}
+	return resources
 }
 
 // of returns the resources that a node owns.
@@ -228,6 +268,9 @@ func (s *share) of(node string) (resources []string) {
 // whole says what is missing until so many partitions have an owner and, if copied, a warm copy elsewhere, and every
 // store owns something; "" if nothing is.
 func (f *fleet) whole(s *share, partitions int, copied bool) string {
+	if s.short != "" {
+		return s.short
+	}
 	if len(s.leases) < partitions {
 		return fmt.Sprintf("%d of %d partitions have a lease", len(s.leases), partitions)
 	}
@@ -266,10 +309,12 @@ func (f *fleet) awaitWhole(ctx context.Context, partitions int, copied bool) (sh
 	began := time.Now()
 	for since := began; ; {
 		s, err := f.share(ctx)
-		if err != nil {
-			return s, err
+		missing := ""
+		if err != nil { // NATS servers may be about to find a leader
+			missing = err.Error()
+		} else {
+			missing = f.whole(&s, partitions, copied)
 		}
-		missing := f.whole(&s, partitions, copied)
 		switch {
 		case missing != "":
 			since = time.Now()
@@ -290,10 +335,10 @@ func (f *fleet) awaitTaken(ctx context.Context, before *share, node string) erro
 	began := time.Now()
 	for {
 		s, err := f.share(ctx)
-		if err != nil {
-			return err
-		}
 		missing := ""
+		if err != nil {
+			missing = err.Error()
+		}
 		for _, resource := range before.of(node) {
 			if s.leases[resource].Epoch == before.leases[resource].Epoch || s.leases[resource].Owner == "" {
 				missing = resource

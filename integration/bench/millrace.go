@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/millrace/millrace/cmd/millrace/node"
 	"github.com/millrace/millrace/configs"
+	"github.com/millrace/millrace/integration/netns/hosts"
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/pipelines/status"
 	"github.com/millrace/millrace/store"
@@ -37,17 +39,17 @@ type session struct {
 	monitor  *status.Monitor
 }
 
-// newSession opens what clients need; local may be nil.
-func newSession(ctx context.Context, nc *nats.Conn, local *store.Local) (s session, err error) {
+// newSession opens what clients need; local may be nil. What it makes has so many replicas.
+func newSession(ctx context.Context, nc *nats.Conn, local *store.Local, replicas int) (s session, err error) {
 	s.nc = nc
 	if s.js, err = jetstream.New(nc); err != nil {
 		return s, fmt.Errorf("JetStream: %w", err)
 	}
-	if s.catalog, err = store.OpenCatalog(ctx, s.js, store.CatalogConfig{}); err != nil {
+	if s.catalog, err = store.OpenCatalog(ctx, s.js, store.CatalogConfig{Replicas: replicas}); err != nil {
 		return s, err
 	}
 	s.client = store.NewClient(nc, s.catalog, store.ClientConfig{Local: local})
-	if s.registry, err = registry.Open(ctx, s.js, s.client, registry.Config{}); err != nil {
+	if s.registry, err = registry.Open(ctx, s.js, s.client, registry.Config{Replicas: replicas}); err != nil {
 		return s, err
 	}
 	s.monitor = status.NewMonitor(s.js, s.registry, status.MonitorConfig{})
@@ -61,15 +63,40 @@ const user, password = "bench", "no secret: it holds figures"
 var masterKey = base64.StdEncoding.EncodeToString([]byte(password))
 
 // dial opens a session over the network.
-func dial(ctx context.Context, url string) (s session, err error) {
-	nc, err := nats.Connect(url, nats.UserInfo(user, password), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
+func dial(ctx context.Context, url string) (s session, err error) { return dialFrom(ctx, nil, url, 1) }
+
+// dialFrom opens a session from a host, or from this one if that is nil. What it makes has so many replicas.
+func dialFrom(ctx context.Context, host *hosts.Host, url string, replicas int) (s session, err error) {
+	nc, err := nats.Connect(url, dialOptions(host)...)
 	if err != nil {
 		return s, fmt.Errorf("connect to %s: %w", url, err)
 	}
-	if s, err = newSession(ctx, nc, nil); err != nil {
+	if s, err = newSession(ctx, nc, nil, replicas); err != nil {
 		nc.Close()
 	}
 	return s, err
+}
+
+// dialOptions are those of a client's connection. It leaves a server that says nothing for three seconds, though it is asked.
+func dialOptions(host *hosts.Host) []nats.Option {
+	options := []nats.Option{
+		nats.UserInfo(user, password), nats.MaxReconnects(-1), nats.ReconnectWait(50 * time.Millisecond),
+		nats.PingInterval(time.Second), nats.MaxPingsOutstanding(2),
+	}
+	if host != nil {
+		options = append(options, nats.SetCustomDialer(hostDialer{host}))
+	}
+	return options
+}
+
+// hostDialer dials from a host.
+type hostDialer struct{ host *hosts.Host }
+
+// Dial implements nats.CustomDialer.
+func (d hostDialer) Dial(network, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), nats.DefaultTimeout)
+	defer cancel()
+	return d.host.DialContext(ctx, network, address)
 }
 
 // close ends a session that dial opened.
@@ -104,7 +131,7 @@ func openMillrace(ctx context.Context, dir string) (*millrace, error) {
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	m.cancel = cancel
 	go func() { m.ended <- n.Run(running) }()
-	m.session, err = newSession(ctx, n.Conn(), n.Local())
+	m.session, err = newSession(ctx, n.Conn(), n.Local(), 1)
 	for err == nil && !n.Look(ctx).Ready {
 		err = wait(ctx, 20*time.Millisecond)
 	}

@@ -57,7 +57,7 @@ func (c *child) counter(ctx context.Context, name string) (sum float64, err erro
 	if err != nil {
 		return 0, fmt.Errorf("read %s: %w", name, err)
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := c.web.Do(request)
 	if err != nil {
 		return 0, fmt.Errorf("read %s: %w", name, err)
 	}

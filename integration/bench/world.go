@@ -72,7 +72,7 @@ func (w *world) load(ctx context.Context, oneCategory bool) (err error) {
 		if w.node, err = openMillrace(ctx, w.dir); err != nil {
 			return err
 		}
-		w.cat, err = loadCatalogue(ctx, w.node.session, w.set, w.b.cfg.partitions)
+		w.cat, err = loadCatalogue(ctx, w.node.session, w.set, fmt.Sprintf(containers, w.b.cfg.partitions))
 		return err
 	})
 	if err != nil || w.b.pg == nil {
