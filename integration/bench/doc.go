@@ -29,9 +29,11 @@
 // fsync and synchronous_commit on; -postgres names another, or turns it off.
 // Millrace syncs each append, and so does the bare loop. Millrace and the bare
 // loop are reached in process, as millrace up is by its own roles; PostgreSQL over
-// loopback, as it always is. Memory, restarts, take-overs, splits and what is old are measured on
-// child processes of the binary that the run builds; take-overs and splits over a NATS server
-// that is a process too, and with logs of the stores, which -keep leaves.
+// loopback, as it always is. Memory, restarts, take-overs, moves, splits and what is old are measured on
+// child processes of the binary that the run builds; what befalls a fleet of them (cut, rolling,
+// move, worker, takeover, split) over NATS servers that are processes too, and with logs of
+// the stores, which -keep leaves. Hosts that fall silent are network namespaces (package
+// integration/netns/hosts), which need root and the command ip; without them cut is skipped.
 //
 // Everything follows from one seed (package dataset). Package measure holds the
 // report. The exit status is 1 if a bar was missed and 2 if something failed.

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/integration/bench/measure"
+	"github.com/millrace/millrace/integration/netns/hosts"
 	server "github.com/millrace/millrace/integration/postgres"
 	"github.com/millrace/millrace/integration/raced"
 )
@@ -57,6 +58,25 @@ func TestSmallYears(t *testing.T) {
 	smallRun(t, []string{"years", "years-backup", "years-writes"}, "off", 1)
 }
 
+// A rolling restart of everything, a move, and a worker that is killed.
+func TestSmallFleet(t *testing.T) {
+	notRaced(t)
+	smallRun(t, []string{"rolling", "move", "worker"}, "off", 1, "-times", "1")
+}
+
+// Hosts that fall silent, where network namespaces can be made.
+func TestSmallCut(t *testing.T) {
+	notRaced(t)
+	network, err := hosts.Open(t.Context())
+	if err != nil {
+		t.Skip(err)
+	}
+	if err := network.Close(); err != nil {
+		t.Fatal(err)
+	}
+	smallRun(t, []string{"cut"}, "off", 1, "-times", "1")
+}
+
 // notRaced skips a test of what measures where the race detector runs.
 func notRaced(t *testing.T) {
 	t.Helper()
@@ -65,8 +85,8 @@ func notRaced(t *testing.T) {
 	}
 }
 
-// smallRun runs cases with little data and looks at the report and the page.
-func smallRun(t *testing.T, cases []string, database string, rounds int) {
+// smallRun runs cases with little data, and more flags, and looks at the report and the page.
+func smallRun(t *testing.T, cases []string, database string, rounds int, more ...string) {
 	t.Helper()
 	dir := t.TempDir()
 	if _, err := measure.Inspect(dir); err != nil {
@@ -74,11 +94,11 @@ func smallRun(t *testing.T, cases []string, database string, rounds int) {
 	}
 	page := filepath.Join(dir, "benchmarks.md")
 	var out, said strings.Builder
-	status := command([]string{
+	status := command(append([]string{
 		"-products", "1000", "-customers", "50", "-orders", "300", "-items", "300", "-times", "10", "-rounds", strconv.Itoa(rounds), "-write-time", "100ms", "-warmup", "0s", "-rest", "0s", "-still", "2s",
 		"-renames", "5", "-foreground", "2", "-postgres", database, "-dir", filepath.Join(dir, "data"),
 		"-run", "^(" + strings.Join(cases, "|") + ")$", "-json", "-docs", page,
-	}, &out, &said)
+	}, more...), &out, &said)
 	if status != 0 {
 		t.Fatalf("exits with %d: %s", status, said.String())
 	}
