@@ -45,7 +45,7 @@ func (b *bench) cut(ctx context.Context) (err error) {
 		b.say("  skipped: %v", err)
 		return nil
 	}
-	defer func() { err = errors.Join(err, network.Close()) }()
+	defer func() { err = errors.Join(err, network.Close(ctx)) }()
 	t := b.table("cut", "A host that falls silent", fmt.Sprintf(
 		"%d NATS servers, which each have all logs (durability: replicas) and sync every append, and %d stores, on one machine, in network namespaces as on hosts of their own: two stores share the host of a NATS "+
 			"server, the third store and the clients have a host for themselves. A container with %d partitions and standbys: 1, and up to %s items of 1 KiB. %d writers replace items drawn at random, each of one partition, every "+

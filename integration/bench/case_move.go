@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/millrace/millrace/integration/bench/dataset"
@@ -43,7 +44,7 @@ func (b *bench) move(ctx context.Context) error {
 			"%s each. No write is the longest time in which none at all was acknowledged, and the longest write the one whose answer took most, each counted where it was answered. Each move is of new stores. Errors are writes that the "+
 			"client gave up, of all that were begun. All items are counted when the writers have ended.",
 		measure.Number(float64(set.Products())), moveWriters, moveEvery, measure.Number(moveAsked), splitWarmup+splitCompare, splitNear, splitNear, splitCompare))
-	t.Columns = append([]string{"moves"}, append(spanColumns[:len(spanColumns):len(spanColumns)], "times asked", "errors")...)
+	t.Columns = slices.Concat([]string{"moves"}, spanColumns, []string{"times asked", "errors"})
 	m := &moves{b: b, set: set, table: t}
 	for n := range times {
 		b.say("  move %d of %d", n+1, times)

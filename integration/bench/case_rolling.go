@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -126,7 +127,7 @@ func (r *rollings) rename(ctx context.Context) {
 
 // partitions are those that are written.
 func (r *rollings) partitions() (resources []string) {
-	for _, p := range append(r.cat.items.Partitions(), r.cat.sources.Partitions()...) {
+	for _, p := range slices.Concat(r.cat.items.Partitions(), r.cat.sources.Partitions()) {
 		resources = append(resources, owner.LeaseResource(p))
 	}
 	return resources
@@ -139,13 +140,13 @@ func (r *rollings) once(ctx context.Context) error {
 	}
 	for _, n := range r.fleet.servers {
 		err := r.step(ctx, rolledServer, n.name, n.stop, func(ctx context.Context) error {
-			return errors.Join(n.start(), n.await(ctx, nil))
+			return errors.Join(n.start(ctx), n.await(ctx, nil))
 		})
 		if err != nil {
 			return err
 		}
 	}
-	for _, m := range append(r.fleet.stores[:rollingStores:rollingStores], r.fleet.workers...) {
+	for _, m := range slices.Concat(r.fleet.stores, r.fleet.workers) {
 		row := map[string]string{"store": rolledStore, "worker": rolledWorker}[m.role]
 		// The method of the child that runs now, not of the next one.
 		if err := r.step(ctx, row, m.name, m.stop, func(ctx context.Context) error { return r.fleet.start(ctx, m) }); err != nil {
@@ -181,7 +182,7 @@ func (r *rollings) step(ctx context.Context, row, name string, stop func() error
 
 // healthy waits as an operator does before the next process.
 func (r *rollings) healthy(ctx context.Context) error {
-	for _, m := range append(r.fleet.stores[:rollingStores:rollingStores], r.fleet.workers...) {
+	for _, m := range slices.Concat(r.fleet.stores, r.fleet.workers) {
 		if err := r.b.awaitHealth(ctx, m); err != nil {
 			return err
 		}

@@ -61,7 +61,7 @@ func (b *bench) split(ctx context.Context) error {
 			"The whole split takes from the request until the catalog names the children and both answer; its longest time without a write is of all rows but the first. Errors are writes that the client gave up, of all that were begun. "+
 			"All items are counted when the writers have ended.",
 		measure.Number(float64(set.Products())), splitWriters, splitEvery, splitWarmup+splitCompare, splitNear, splitNear, splitCompare))
-	t.Columns = append([]string{"splits"}, append(spanColumns[:len(spanColumns):len(spanColumns)], "errors")...)
+	t.Columns = slices.Concat([]string{"splits"}, spanColumns, []string{"errors"})
 	s := &splits{b: b, set: set, table: t}
 	for n := range times {
 		b.say("  split %d of %d", n+1, times)

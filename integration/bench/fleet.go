@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -172,7 +173,7 @@ func (f *fleet) load(ctx context.Context, set *dataset.Set) (*store.Container, e
 func (f *fleet) close() error {
 	f.session.close()
 	var errs []error
-	for _, m := range append(f.workers, f.stores...) {
+	for _, m := range slices.Concat(f.workers, f.stores) {
 		errs = append(errs, m.stop())
 	}
 	for _, n := range f.servers {

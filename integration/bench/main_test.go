@@ -71,7 +71,7 @@ func TestSmallCut(t *testing.T) {
 	if err != nil {
 		t.Skip(err)
 	}
-	if err := network.Close(); err != nil {
+	if err := network.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	smallRun(t, []string{"cut"}, "off", 1, "-times", "1")

@@ -83,7 +83,7 @@ func (f *fleet) startServers(ctx context.Context) error {
 		if err := os.WriteFile(n.conf, []byte(text), 0o600); err != nil {
 			return fmt.Errorf("configure %s: %w", n.name, err)
 		}
-		if err := n.start(); err != nil {
+		if err := n.start(ctx); err != nil {
 			return err
 		}
 	}
@@ -113,9 +113,9 @@ func (n *natsServer) settle(ctx context.Context, network *hosts.Network, name st
 	return nil
 }
 
-// start starts a process of the server. It does not end with a context.
-func (n *natsServer) start() error {
-	n.cmd = commandAt(context.Background(), n.host, n.binary, "-c", n.conf)
+// start starts a process of the server. It does not end with ctx.
+func (n *natsServer) start(ctx context.Context) error {
+	n.cmd = commandAt(context.WithoutCancel(ctx), n.host, n.binary, "-c", n.conf)
 	n.cmd.Stdout, n.cmd.Stderr = &n.said, &n.said
 	n.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := n.cmd.Start(); err != nil {

@@ -51,16 +51,16 @@ func Open(ctx context.Context) (*Network, error) {
 	}
 	err := n.in(ctx, "switch", []string{"link", "add", "switch", "type", "bridge"}, []string{"link", "set", "switch", "up"})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("the kernel has no bridges: %w", err), n.Close())
+		return nil, errors.Join(fmt.Errorf("the kernel has no bridges: %w", err), n.Close(ctx))
 	}
 	return n, nil
 }
 
-// Close removes the namespaces. What runs in them keeps them until it ends.
-func (n *Network) Close() error {
+// Close removes the namespaces, also where ctx has ended. What runs in them keeps them until it ends.
+func (n *Network) Close(ctx context.Context) error {
 	var errs []error
 	for _, name := range n.made {
-		errs = append(errs, ip(context.Background(), "netns", "del", n.full(name)))
+		errs = append(errs, ip(context.WithoutCancel(ctx), "netns", "del", n.full(name)))
 	}
 	n.made = nil
 	return errors.Join(errs...)

@@ -21,7 +21,7 @@ func TestHost_DialsFromWhereItIs(t *testing.T) {
 		t.Skip(err)
 	}
 	t.Cleanup(func() {
-		if err := n.Close(); err != nil {
+		if err := n.Close(context.WithoutCancel(t.Context())); err != nil {
 			t.Error(err)
 		}
 	})
