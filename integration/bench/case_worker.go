@@ -25,7 +25,7 @@ const (
 	workerMax    = 5 * time.Minute
 	workerBar    = 2.0 // s
 
-	workerPipeline = "category-names"
+	workerPipeline = "category-names" // begins its name where leases and pages tell it
 	workerKill     = "kill -9"
 )
 
@@ -158,7 +158,7 @@ func (k *workerKills) atWork(ctx context.Context) (*fleetMember, error) {
 func (k *workerKills) holder(all []leases.Lease) *fleetMember {
 	for i := range all {
 		r, err := processors.ParseResource(all[i].Resource)
-		if err != nil || r.Pipeline != workerPipeline || r.Role != processors.RoleSource {
+		if err != nil || !strings.HasPrefix(r.Pipeline, workerPipeline) || r.Role != processors.RoleSource {
 			continue // of a store, or of another role
 		}
 		for _, w := range k.fleet.workers {
