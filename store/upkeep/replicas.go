@@ -211,7 +211,7 @@ func (s *Stream) setReplicas(info *jetstream.StreamInfo) {
 		switch {
 		case peer.Offline, peer.Active > silentMax, unheard:
 			s.Offline = append(s.Offline, peer.Name)
-		case !peer.Current && (peer.Lag == 0 || peer.Lag > lagMax): // no lag: who answered is no leader, and does not know
+		case !peer.Current && (peer.Active == 0 || peer.Lag == 0 || peer.Lag > lagMax): // not heard yet, or who answers does not know
 			s.Behind = append(s.Behind, peer.Name)
 		}
 	}

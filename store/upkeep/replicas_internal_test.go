@@ -17,7 +17,8 @@ func TestStream_AServerThatIsLostIsTold(t *testing.T) {
 		offline, behind bool
 	}{
 		"up to date":                     {jetstream.PeerInfo{Current: true, Active: time.Second}, time.Hour, false, false},
-		"catching up":                    {jetstream.PeerInfo{Active: time.Second, Lag: 9}, time.Hour, false, true},
+		"catching up":                    {jetstream.PeerInfo{Active: time.Second, Lag: lagMax + 1}, time.Hour, false, true},
+		"written to":                     {jetstream.PeerInfo{Active: time.Second, Lag: 9}, time.Hour, false, false},
 		"known to be away":               {jetstream.PeerInfo{Offline: true, Active: time.Second}, time.Hour, true, false},
 		"silent":                         {jetstream.PeerInfo{Active: silentMax + 1}, time.Hour, true, false},
 		"never heard":                    {jetstream.PeerInfo{Lag: 9}, silentMax + 1, true, false},
