@@ -190,7 +190,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.Queries = query.NewRoom(int64(c.QueriesBytesMax))
 	}
 	def(&c.RuleCacheBytes, 32<<20)
-	c.caches = &cacheBudget{bytes: c.RuleCacheBytes / 2}
+	c.caches = &cacheBudget{bytes: c.RuleCacheBytes}
 	if c.QueryPageTime == 0 {
 		c.QueryPageTime = time.Second
 	}

@@ -59,7 +59,7 @@ func (o *overlay) prune(lsn feed.LSN, r *ruleCache) {
 	for ; n < len(o.log) && o.log[n].lsn <= lsn; n++ {
 		for _, k := range o.log[n].items {
 			if p, ok := o.items[k]; ok && p.lsn <= lsn {
-				r.items.update(k, p.item)
+				r.items.Update(k, p.item)
 				delete(o.items, k)
 			}
 		}
@@ -70,7 +70,7 @@ func (o *overlay) prune(lsn feed.LSN, r *ruleCache) {
 		}
 		for _, k := range o.log[n].records {
 			if p, ok := o.records[k]; ok && p.lsn <= lsn {
-				r.records.update(k, p.value)
+				r.records.Update(k, p.value)
 				delete(o.records, k)
 			}
 		}

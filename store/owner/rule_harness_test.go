@@ -106,22 +106,22 @@ type line struct {
 	Quantity int         `json:"quantity"`
 }
 
-type recent struct {
+type recentOrder struct {
 	ID        string `json:"id"`
 	OrderDate string `json:"orderDate,omitempty"`
 }
 
 // shopItem is a customer or an order.
 type shopItem struct {
-	ID            string      `json:"id"`
-	CustomerID    string      `json:"customerId"`
-	Type          string      `json:"type"`
-	OrderDate     string      `json:"orderDate,omitempty"`
-	Details       []line      `json:"details,omitempty"`
-	Count         *int        `json:"salesOrderCount,omitempty"`
-	Value         json.Number `json:"lifetimeValue,omitempty"`
-	LastOrderDate string      `json:"lastOrderDate,omitempty"`
-	Recent        []recent    `json:"recentOrders,omitempty"`
+	ID            string        `json:"id"`
+	CustomerID    string        `json:"customerId"`
+	Type          string        `json:"type"`
+	OrderDate     string        `json:"orderDate,omitempty"`
+	Details       []line        `json:"details,omitempty"`
+	Count         *int          `json:"salesOrderCount,omitempty"`
+	Value         json.Number   `json:"lifetimeValue,omitempty"`
+	LastOrderDate string        `json:"lastOrderDate,omitempty"`
+	Recent        []recentOrder `json:"recentOrders,omitempty"`
 }
 
 // fields are those of a customer that the rule sets.
@@ -129,7 +129,7 @@ type fields struct {
 	Count  int
 	Cents  int
 	Last   string
-	Recent []recent
+	Recent []recentOrder
 }
 
 func cents(n json.Number) int {
@@ -186,7 +186,7 @@ func recount(items []shopItem) map[string]fields {
 			return cmp.Or(-strings.Compare(a.OrderDate, b.OrderDate), strings.Compare(a.ID, b.ID))
 		})
 		for _, o := range dated[:min(len(dated), 3)] {
-			f.Recent = append(f.Recent, recent{o.ID, o.OrderDate})
+			f.Recent = append(f.Recent, recentOrder{o.ID, o.OrderDate})
 		}
 		all[id] = f
 	}

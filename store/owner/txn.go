@@ -40,12 +40,12 @@ func (v *view) target(key feed.PartitionKey, id string, itemKey []byte) (*engine
 		return p.item, nil
 	}
 	k := string(itemKey)
-	if item, ok := v.cache.items.get(k); ok {
+	if item, ok := v.cache.items.Get(k); ok {
 		return item, nil
 	}
 	item, err := v.snap.GetAt(itemKey, key, id)
 	if err == nil {
-		v.cache.items.put(k, item)
+		v.cache.items.Put(k, item)
 	}
 	return item, err
 }
@@ -56,12 +56,12 @@ func (v *view) accumulator(key string) ([]byte, error) {
 	if p, ok := v.pending.records[k]; ok {
 		return p.value, nil
 	}
-	if value, ok := v.cache.records.get(k); ok {
+	if value, ok := v.cache.records.Get(k); ok {
 		return value, nil
 	}
 	value, _, err := v.snap.Record(recordAccumulator, []byte(key))
 	if err == nil {
-		v.cache.records.put(k, value)
+		v.cache.records.Put(k, value)
 	}
 	return value, err
 }
