@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/accumulator"
 )
 
 // BenchmarkCreate measures acknowledged creates of 1 KiB items in one partition,
@@ -142,6 +143,52 @@ func BenchmarkRepair(b *testing.B) {
 				ask()
 			}
 			b.ReportMetric(float64(b.N)*store.ReadManyMax/b.Elapsed().Seconds(), "items/s")
+		})
+	}
+}
+
+// BenchmarkOrder measures acknowledged creates of orders that a rule counts in their customer in the same commit, every
+// append synced.
+func BenchmarkOrder(b *testing.B) {
+	for _, customers := range []int{1, 1000} {
+		const writers = 64
+		b.Run(fmt.Sprintf("customers=%d/writers=%d/sync=always", customers, writers), func(b *testing.B) {
+			w := newWorld(b, byCustomer)
+			n := w.start(b.TempDir())
+			spec := accumulator.Spec{
+				SourceWhere: `type = "salesOrder"`, TargetWhere: `type = "customer"`,
+				Match: []accumulator.Pair{{Target: "customerId", Source: "customerId"}},
+				Set:   []accumulator.Field{{Path: "salesOrderCount", Func: accumulator.Count}},
+			}
+			w.info.Rules = []store.RuleWish{ruled(spec, true, true)}
+			if err := n.reconcileSettings(b.Context(), &w.info); err != nil {
+				b.Fatal(err)
+			}
+			keys, names := make([]feed.PartitionKey, customers), make([]string, customers)
+			for i := range customers {
+				names[i] = fmt.Sprintf("customer-%08d", i)
+				keys[i] = pk(b, names[i])
+				n.mustOne(keys[i], create(fmt.Sprintf(`{"id":%q,"customerId":%q,"type":"customer","notes":%q}`, names[i], names[i], strings.Repeat("n", 900))))
+			}
+			details := strings.Repeat(`{"sku":"BK-R50R-62","name":"Road-500 Red, 62","price":1234.56,"quantity":2},`, 5)
+			var next atomic.Int64
+			var wg sync.WaitGroup
+			b.ReportAllocs()
+			b.ResetTimer()
+			for range writers {
+				wg.Go(func() {
+					for i := next.Add(1); i <= int64(b.N); i = next.Add(1) {
+						c := int(i*7919) % customers
+						body := fmt.Sprintf(`{"id":"order-%012d","customerId":%q,"type":"salesOrder","details":[%s{}]}`, i, names[c], details)
+						if _, err := n.one(keys[c], create(body)); err != nil {
+							b.Error(err)
+							return
+						}
+					}
+				})
+			}
+			wg.Wait()
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "orders/s")
 		})
 	}
 }

@@ -75,10 +75,7 @@ func decideFold(t *txn, f *store.FoldMany) (result *store.FoldResult, write bool
 		known.Position = f.UpTo
 	}
 	if !delta.Empty() {
-		if t.deltas == nil {
-			t.deltas = map[*rule]*accumulator.Delta{}
-		}
-		t.deltas[r] = delta
+		t.deltas = append(t.deltas, unadded{r, delta})
 	}
 	// The fold is of what was sent. What its own writes to targets mean to this rule comes
 	// with the feed, to the same processor.

@@ -106,16 +106,31 @@ func (o *overlay) merge(lsn feed.LSN, t *txn) {
 		o.unique[k] = pendingID{lsn, id}
 		keys.unique = append(keys.unique, k)
 	}
-	for k, v := range t.records {
+	for k, v := range t.records.all {
 		o.records[k] = pendingRecord{lsn, v}
 		keys.records = append(keys.records, k)
 	}
 	for k, items := range t.targets {
 		for _, item := range items {
-			o.targets[k] = append(o.targets[k], pendingTarget{lsn, item})
+			o.target(lsn, k, item)
 		}
 		keys.targets = append(keys.targets, k)
 	}
+}
+
+// target takes in an item that became a target of a group.
+func (o *overlay) target(lsn feed.LSN, group, item string) {
+	// Once, however many transactions write the item: whoever looks for targets goes through all of them. The former
+	// commit says no more than the later one, behind which the engine has either. A group of many is not looked
+	// through for each of them.
+	of := o.targets[group]
+	if len(of) <= foundMax {
+		if i := slices.IndexFunc(of, func(p pendingTarget) bool { return p.key == item }); i >= 0 {
+			of[i].lsn = lsn
+			return
+		}
+	}
+	o.targets[group] = append(of, pendingTarget{lsn, item})
 }
 
 // within returns the item keys that begin with prefix and lie after cursor, in
@@ -131,46 +146,78 @@ func (o *overlay) within(prefix, cursor []byte) []string {
 	return keys
 }
 
-// changedItems are the items that a transaction has changed, by their item keys;
-// nil stands for one that it removed. Most transactions change one item, for which
-// no map is made. The zero value is empty.
-type changedItems struct {
-	key  string // of the first
-	item *engine.Item
-	more map[string]*engine.Item
+// few is a map of few keys. Most transactions change an item and a target of it, for which no map is made. The zero value
+// is empty; of a nil one, get and all find nothing.
+type few[V any] struct {
+	n    int
+	some [2]entry[V] // the first n
+	more map[string]V
 }
 
-// get returns what an item has become; false if it was not changed.
-func (c *changedItems) get(itemKey []byte) (*engine.Item, bool) {
-	if c.key != "" && c.key == string(itemKey) {
-		return c.item, true
+type entry[V any] struct {
+	key   string
+	value V
+}
+
+// get returns the value of a key; false if there is none.
+func (f *few[V]) get(key []byte) (value V, ok bool) {
+	if f == nil {
+		return value, false
 	}
-	item, ok := c.more[string(itemKey)]
-	return item, ok
-}
-
-// set notes what an item has become.
-func (c *changedItems) set(itemKey []byte, item *engine.Item) {
-	switch {
-	case c.key == "":
-		c.key, c.item = string(itemKey), item
-	case c.key == string(itemKey):
-		c.item = item
-	default:
-		if c.more == nil {
-			c.more = map[string]*engine.Item{}
+	for i := range f.n {
+		if f.some[i].key == string(key) {
+			return f.some[i].value, true
 		}
-		c.more[string(itemKey)] = item
 	}
+	value, ok = f.more[string(key)]
+	return value, ok
 }
 
-// all iterates over the items, in no order.
-func (c *changedItems) all(yield func(string, *engine.Item) bool) {
-	if c.key == "" || !yield(c.key, c.item) {
+// set sets the value of a key, of which it keeps a copy.
+func (f *few[V]) set(key []byte, value V) {
+	for i := range f.n {
+		if f.some[i].key == string(key) {
+			f.some[i].value = value
+			return
+		}
+	}
+	f.put(string(key), value)
+}
+
+// put is set for a key that is a string already.
+func (f *few[V]) put(key string, value V) {
+	for i := range f.n {
+		if f.some[i].key == key {
+			f.some[i].value = value
+			return
+		}
+	}
+	if f.n < len(f.some) {
+		f.some[f.n] = entry[V]{key, value}
+		f.n++
 		return
 	}
-	for key, item := range c.more {
-		if !yield(key, item) {
+	if f.more == nil {
+		f.more = map[string]V{}
+	}
+	f.more[key] = value
+}
+
+// len returns the number of keys.
+func (f *few[V]) len() int { return f.n + len(f.more) }
+
+// all iterates over the keys and their values, in no order.
+func (f *few[V]) all(yield func(string, V) bool) {
+	if f == nil {
+		return
+	}
+	for i := range f.n {
+		if !yield(f.some[i].key, f.some[i].value) {
+			return
+		}
+	}
+	for key, value := range f.more {
+		if !yield(key, value) {
 			return
 		}
 	}

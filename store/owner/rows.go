@@ -20,7 +20,7 @@ type rows struct {
 	t        *txn
 	pipeline string
 	gen      uint32
-	pending  folded // rows that changed
+	pending  map[string][]byte // rows that changed, by the keys of their records; nil for what is gone
 	refused  []store.Refusal
 }
 
@@ -50,7 +50,7 @@ func decidePutRows(t *txn, r *store.PutRows) (result *store.PutRowsResult, write
 	if !known.Position.Before(r.UpTo) {
 		return nil, false, store.Refuse(store.StatusBadRequest, "the interval (%s, %s] is empty", r.After, r.UpTo)
 	}
-	w := &rows{t: t, pipeline: r.Producer.Pipeline, gen: r.Producer.Generation, pending: folded{}}
+	w := &rows{t: t, pipeline: r.Producer.Pipeline, gen: r.Producer.Generation, pending: map[string][]byte{}}
 	for i := range r.Rows {
 		if refusal := w.decideRow(&r.Rows[i]); refusal != nil {
 			if refusal.Status == store.StatusInternal {
@@ -132,7 +132,7 @@ func (w *rows) writeRow(ref store.ItemRef, itemKey []byte, current *engine.Item,
 func (w *rows) vacateKey(ref store.ItemRef, itemKey []byte, current *engine.Item) *store.Error {
 	// Keys of pending rows end with the source, so the smallest comes first: every sink
 	// decides alike. One that the partition cannot take goes on waiting.
-	for next, err := range w.t.derived(rulePrefix(w.pipeline, w.gen), pendingRowKey(itemKey, ""), w.pending) {
+	for next, err := range w.t.derived(rulePrefix(w.pipeline, w.gen), pendingRowKey(itemKey, ""), maps.All(w.pending)) {
 		if err != nil {
 			return store.Refuse(store.StatusInternal, "pending rows: %v", err)
 		}

@@ -1,6 +1,7 @@
 package owner
 
 import (
+	"bytes"
 	"encoding/binary"
 	"iter"
 	"maps"
@@ -22,8 +23,10 @@ type rule struct {
 	*accumulator.Rule
 	setting *store.RuleSetting
 	prefix  string
-	reads   []document.Path // of a source item
-	sets    bool            // the fields of targets are set
+	// recordPrefix is prefix behind the kind of the records.
+	recordPrefix string
+	reads        []document.Path // of a source item
+	sets         bool            // the fields of targets are set
 }
 
 // rulePrefix begins the keys of the records of one generation of a pipeline.
@@ -40,8 +43,9 @@ func (s *schema) compileRules() error {
 		if err != nil {
 			return err
 		}
+		prefix := rulePrefix(setting.Pipeline, setting.Generation)
 		s.rules = append(s.rules, &rule{
-			Rule: compiled, setting: setting, prefix: rulePrefix(setting.Pipeline, setting.Generation),
+			Rule: compiled, setting: setting, prefix: prefix, recordPrefix: string(recordAccumulator) + prefix,
 			reads: compiled.SourceReads(), sets: setting.Active && setting.Published,
 		})
 	}
@@ -74,9 +78,21 @@ func (r *rule) mayReadChange(undo []document.Splice) bool {
 	return false
 }
 
-// folded is what a transaction has changed in the accumulators of one rule, or in
-// the pending rows of one projection: keys without prefix, nil for what is gone.
-type folded map[string][]byte
+// folded is what a transaction has changed in the accumulators of one rule: keys without prefix, nil for what is gone.
+type folded struct {
+	rule    *rule
+	records few[[]byte]
+}
+
+// folded returns what the transaction has changed of a rule, nil if it has changed nothing.
+func (t *txn) folded(r *rule) *few[[]byte] {
+	for i := range t.folds {
+		if t.folds[i].rule == r {
+			return &t.folds[i].records
+		}
+	}
+	return nil
+}
 
 // ruleRecords is what a rule sees of its accumulators during a transaction.
 type ruleRecords struct {
@@ -86,32 +102,31 @@ type ruleRecords struct {
 
 // Get implements accumulator.Records.
 func (a ruleRecords) Get(key []byte) ([]byte, error) {
-	if value, ok := a.t.folds[a.r][string(key)]; ok {
+	if value, ok := a.t.folded(a.r).get(key); ok {
 		return value, nil
 	}
-	return a.t.accumulator(a.r.prefix + string(key))
+	return a.t.accumulator(a.r.recordPrefix + string(key))
 }
 
 // Put implements accumulator.Records.
 func (a ruleRecords) Put(key, value []byte) {
-	if a.t.folds == nil {
-		a.t.folds = map[*rule]folded{}
+	changed := a.t.folded(a.r)
+	if changed == nil {
+		a.t.folds = append(a.t.folds, folded{rule: a.r})
+		changed = &a.t.folds[len(a.t.folds)-1].records
 	}
-	if a.t.folds[a.r] == nil {
-		a.t.folds[a.r] = folded{}
-	}
-	a.t.folds[a.r][string(key)] = value
+	changed.set(key, value)
 }
 
 // Range implements accumulator.Records.
 func (a ruleRecords) Range(prefix []byte) iter.Seq2[feed.Record, error] {
-	return a.t.derived(a.r.prefix, prefix, a.t.folds[a.r])
+	return a.t.derived(a.r.prefix, prefix, a.t.folded(a.r).all)
 }
 
 // derived yields the accumulators or pending rows whose keys behind those of their owner
 // begin with prefix: what the engine has, with what was decided since in its place,
 // own by this transaction.
-func (t *txn) derived(owner string, prefix []byte, own folded) iter.Seq2[feed.Record, error] {
+func (t *txn) derived(owner string, prefix []byte, own iter.Seq2[string, []byte]) iter.Seq2[feed.Record, error] {
 	return func(yield func(feed.Record, error) bool) {
 		// Two sorted lists are merged, of which the newer wins:
 		//
@@ -150,8 +165,8 @@ func (t *txn) derived(owner string, prefix []byte, own folded) iter.Seq2[feed.Re
 }
 
 // newer returns what was decided and is not in the engine's snapshot.
-func (t *txn) newer(owner, prefix string, own folded) folded {
-	newer := folded{}
+func (t *txn) newer(owner, prefix string, own iter.Seq2[string, []byte]) map[string][]byte {
+	newer := map[string][]byte{}
 	// The overlay holds what one or two commits decided. It has no order, since nearly all
 	// look for one key; those who want a range go through all of it.
 	whole := string(recordAccumulator) + owner + prefix
@@ -174,15 +189,16 @@ func (t *txn) foldRecords() []feed.Fold {
 	// In the order of rules and of keys, not of maps: the same decision has the same bytes.
 	var folds []feed.Fold
 	for _, r := range t.schema.rules {
-		changed := t.folds[r]
-		if len(changed) == 0 {
+		changed := t.folded(r)
+		if changed == nil {
 			continue
 		}
-		f := feed.Fold{Pipeline: r.setting.Pipeline, Generation: r.setting.Generation, Records: make([]feed.Record, 0, len(changed))}
-		for _, key := range slices.Sorted(maps.Keys(changed)) {
-			f.Records = append(f.Records, feed.Record{Key: []byte(key), Value: changed[key]})
-			t.setRecord(recordAccumulator, r.prefix+key, changed[key])
+		f := feed.Fold{Pipeline: r.setting.Pipeline, Generation: r.setting.Generation, Records: make([]feed.Record, 0, changed.len())}
+		for key, value := range changed.all {
+			t.records.put(r.recordPrefix+key, value)
+			f.Records = append(f.Records, feed.Record{Key: []byte(key), Value: value})
 		}
+		slices.SortFunc(f.Records, func(a, b feed.Record) int { return bytes.Compare(a.Key, b.Key) })
 		folds = append(folds, f)
 	}
 	return append(folds, t.rowFolds...)
@@ -202,8 +218,8 @@ func (d *decider) applyRules(t *txn) *store.Error {
 	for i := range refused {
 		d.p.log.Warn("a target cannot take the fields of its aggregate", "item", refused[i].Ref.String(), "reason", refused[i].Reason)
 	}
-	for _, changed := range t.folds {
-		for key, value := range changed {
+	for i := range t.folds {
+		for key, value := range t.folds[i].records.all {
 			t.bytes += len(key) + len(value) + recordOverhead
 		}
 	}
@@ -269,16 +285,21 @@ func bodyOf(item *engine.Item) []byte {
 	return item.Body
 }
 
+// unadded is what waits to be added to the accumulators of a rule.
+type unadded struct {
+	rule  *rule
+	delta *accumulator.Delta
+}
+
 // delta returns what waits to be added to the accumulators of r.
 func (t *txn) delta(r *rule) *accumulator.Delta {
-	d := t.deltas[r]
-	if d == nil {
-		if t.deltas == nil {
-			t.deltas = map[*rule]*accumulator.Delta{}
+	for i := range t.deltas {
+		if t.deltas[i].rule == r {
+			return t.deltas[i].delta
 		}
-		d = r.NewDelta()
-		t.deltas[r] = d
 	}
+	d := t.cache.delta(r)
+	t.deltas = append(t.deltas, unadded{r, d})
 	return d
 }
 
@@ -299,6 +320,8 @@ type ruleCache struct {
 	items *recent.Map[*engine.Item] // targets, by item key; nil: there is none
 	// records are accumulators, by kind and key; nil: there is none.
 	records *recent.Map[[]byte]
+	// deltas are empty, for the next transactions.
+	deltas map[*rule]*accumulator.Delta
 
 	budget *cacheBudget
 	used   bool // counted by budget
@@ -354,7 +377,34 @@ func (r *ruleCache) close() {
 	}
 }
 
-func (r *ruleCache) clear() { r.kept.Clear() }
+func (r *ruleCache) clear() {
+	r.kept.Clear()
+	r.deltas = nil
+}
+
+// delta returns an empty delta of a rule.
+func (r *ruleCache) delta(of *rule) *accumulator.Delta {
+	if d := r.deltas[of]; d != nil {
+		delete(r.deltas, of)
+		return d
+	}
+	return of.NewDelta()
+}
+
+// deltaBytesMax bounds a delta whose memory is used again.
+const deltaBytesMax = 64 << 10
+
+// reuse takes back a delta whose shares nobody looks at any more.
+func (r *ruleCache) reuse(of *rule, d *accumulator.Delta) {
+	if d.Memory() > deltaBytesMax {
+		return
+	}
+	d.Reset()
+	if r.deltas == nil {
+		r.deltas = map[*rule]*accumulator.Delta{}
+	}
+	r.deltas[of] = d
+}
 
 // foundMax bounds the item keys of one group that are kept.
 const foundMax = 64

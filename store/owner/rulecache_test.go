@@ -88,3 +88,23 @@ func TestRuleCache_PartitionsShareOneBudget(t *testing.T) {
 		t.Errorf("the partition that is left keeps %d bytes, %d are allowed", got, budget.bytes)
 	}
 }
+
+// TestOverlay_NotesATargetOnce has commit after commit write the target of a group: whoever looks for targets finds it
+// once, and until the engine has the last of them.
+func TestOverlay_NotesATargetOnce(t *testing.T) {
+	o, c := newOverlay(), newRuleCache(&cacheBudget{bytes: 1 << 20})
+	for lsn := range feed.LSN(3) {
+		for range 2 {
+			o.merge(lsn+1, &txn{targets: map[string][]string{"group": {"a"}}})
+		}
+	}
+	for lsn := range feed.LSN(3) {
+		if got := o.targets["group"]; len(got) != 1 || got[0].key != "a" {
+			t.Errorf("before LSN %d is seen the group has %v, want a once", lsn+1, got)
+		}
+		o.prune(lsn+1, c)
+	}
+	if len(o.targets)+len(o.log) != 0 {
+		t.Errorf("the engine has all, and %v is noted", o.targets)
+	}
+}

@@ -154,7 +154,7 @@ func (t *txn) sweepOne(r *rule, itemKey []byte, shown *engine.View) *store.Error
 	}
 	itemKey = slices.Clone(itemKey)
 	t.setItem(itemKey, item)
-	return t.updateTarget(itemKey, state)
+	return t.updateTarget(nil, itemKey, state)
 }
 
 // createStep makes the targets that some groups after a group have not.

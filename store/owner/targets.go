@@ -1,6 +1,7 @@
 package owner
 
 import (
+	"bytes"
 	"errors"
 	"slices"
 
@@ -33,26 +34,32 @@ func (t *txn) settleRules() (refused []store.Refusal, err *store.Error) {
 		deltas := t.deltas
 		t.deltas = nil
 		for _, r := range t.schema.rules {
-			d := deltas[r]
-			if d == nil || d.Empty() {
+			i := slices.IndexFunc(deltas, func(w unadded) bool { return w.rule == r })
+			if i < 0 || deltas[i].delta.Empty() {
 				continue
 			}
-			for _, g := range d.Groups() {
-				some, err := t.addShare(r, g, d.Share(g))
+			for _, g := range deltas[i].delta.Groups() {
+				some, err := t.addShare(r, g, deltas[i].delta.Share(g))
 				if err != nil {
 					return nil, err
 				}
 				refused = append(refused, some...)
 			}
 		}
+		// What was added lies in the memory of the records by now (accumulator.Rule.Add).
+		for _, w := range deltas {
+			if w.rule != t.senderRule { // that one was not made here
+				t.cache.reuse(w.rule, w.delta)
+			}
+		}
 		if err := t.recreateTargets(); err != nil {
 			return nil, err
 		}
 	}
-	for r, d := range t.deltas {
-		if !d.Empty() {
+	for _, w := range t.deltas {
+		if !w.delta.Empty() {
 			return nil, store.Refuse(store.StatusInternal, "the aggregates that follow from it do not come to rest, at last %s; "+
-				"one of them counts what another one makes", r.setting.Pipeline)
+				"one of them counts what another one makes", w.rule.setting.Pipeline)
 		}
 	}
 	return refused, nil
@@ -81,7 +88,7 @@ func (t *txn) addShare(r *rule, g accumulator.Group, share *accumulator.Share) (
 	}
 	var refused []store.Refusal
 	for _, itemKey := range targets {
-		if refusal := t.updateTarget(itemKey, state); refusal != nil {
+		if refusal := t.updateTarget(r, itemKey, state); refusal != nil {
 			item, _ := t.items.get(itemKey)
 			ref := store.ItemRef{}
 			if item != nil {
@@ -107,32 +114,36 @@ func (t *txn) targetsOf(r *rule, g accumulator.Group) ([][]byte, *store.Error) {
 	// The index shows the targets of the snapshot. Those that were decided since, by others
 	// and by this transaction, are noted when they are written (noteTarget). What has
 	// ceased to be a target is among them still, and left out by onlyTargets.
+	name := groupName(r, g)
 	var keys [][]byte
 	if r.setting.Index != 0 {
-		found, err := t.indexed(r, g)
-		if err != nil {
+		var err error
+		if keys, err = t.indexed(r, g, name); err != nil {
 			return nil, store.Refuse(store.StatusInternal, "targets of %s: %v", r.setting.Pipeline, err)
 		}
-		keys = append(keys, found...)
 	}
-	name := groupName(r, g)
-	for _, itemKey := range t.pending.targets[name] {
-		keys = append(keys, []byte(itemKey.key))
+	pending, own := t.pending.targets[name], t.targets[name]
+	// Most groups have one target, which the index has found, and nothing is left to do.
+	if len(pending)+len(own) == 0 && slices.IsSortedFunc(keys, bytes.Compare) {
+		return t.onlyTargets(r, g, keys, feed.PartitionKey{}, "")
 	}
-	for _, itemKey := range t.targets[name] {
+	keys = slices.Clone(keys) // those that were found are the cache's
+	for i := range pending {
+		keys = append(keys, []byte(pending[i].key))
+	}
+	for _, itemKey := range own {
 		keys = append(keys, []byte(itemKey))
 	}
-	slices.SortFunc(keys, slices.Compare)
-	keys = slices.CompactFunc(keys, slices.Equal)
+	slices.SortFunc(keys, bytes.Compare)
+	keys = slices.CompactFunc(keys, bytes.Equal)
 	return t.onlyTargets(r, g, keys, feed.PartitionKey{}, "")
 }
 
 // indexed returns the keys of the items that the snapshot has in the rule's index for a
-// group, and of some that are gone.
-func (v *view) indexed(r *rule, g accumulator.Group) ([][]byte, error) {
+// group of that name, and of some that are gone. They are the cache's.
+func (v *view) indexed(r *rule, g accumulator.Group, name string) ([][]byte, error) {
 	// Orders of one customer arrive together, and all look for the same target. Looking once
 	// a snapshot, and not for each, took an order from 139 to 94 µs of CPU.
-	name := groupName(r, g)
 	if keys, ok := v.cache.found.Get(name); ok {
 		return keys, nil
 	}
@@ -149,10 +160,10 @@ func (v *view) indexed(r *rule, g accumulator.Group) ([][]byte, error) {
 	return keys, nil
 }
 
-// onlyTargets keeps those that are targets of the group as the transaction sees
-// them, and makes them its own.
+// onlyTargets returns those of keys, which it leaves as they are, that are targets of the group as the transaction
+// sees them, and makes the items its own.
 func (t *txn) onlyTargets(r *rule, g accumulator.Group, keys [][]byte, key feed.PartitionKey, id string) ([][]byte, *store.Error) {
-	targets := keys[:0]
+	targets := make([][]byte, 0, len(keys))
 	for _, itemKey := range keys {
 		k, name, err := key, id, error(nil)
 		if name == "" {
@@ -178,8 +189,8 @@ func (t *txn) onlyTargets(r *rule, g accumulator.Group, keys [][]byte, key feed.
 }
 
 // updateTarget makes the fields of a target, which the transaction has at hand, what
-// the accumulator says.
-func (t *txn) updateTarget(itemKey []byte, state *accumulator.State) *store.Error {
+// the accumulator says. known is the rule if the transaction has found the item as a target of it (targetsOf), else nil.
+func (t *txn) updateTarget(known *rule, itemKey []byte, state *accumulator.State) *store.Error {
 	item, _ := t.items.get(itemKey)
 	setter, err := document.NewSetter(state.Values())
 	if err != nil {
@@ -195,7 +206,7 @@ func (t *txn) updateTarget(itemKey []byte, state *accumulator.State) *store.Erro
 		return nil
 	}
 	after := &engine.Item{Key: item.Key, ID: item.ID, Body: body}
-	return t.put(itemKey, after, item, undo, true)
+	return t.putShowing(known, itemKey, after, item, undo, true)
 }
 
 // createTarget makes the item that a group's fields are to be in.
@@ -263,20 +274,24 @@ func (t *txn) recreateTargets() *store.Error {
 
 // setRuleFields gives an item that is about to be written the fields that rules set in
 // it, whatever the writer wrote there, and notes for which groups it is a target.
-// undo is returned as nil if the body is another one now.
-func (t *txn) setRuleFields(itemKey []byte, after *engine.Item, undo []document.Splice) ([]document.Splice, *store.Error) {
+// undo is returned as nil if the body is another one now. The fields of shown stand in the item, and it is known as
+// a target of that rule: what a rule sets is nothing by which it finds its targets. nil is no rule.
+func (t *txn) setRuleFields(shown *rule, itemKey []byte, after *engine.Item, undo []document.Splice) ([]document.Splice, *store.Error) {
 	// Rule 0 may find its targets by a field that rule 1 sets. An item that rule 1 has just
 	// made a target of rule 0 was passed over by it before, so all are gone through again.
 	// In one pass its fields came late or never, depending on the order of declaration.
 	for range t.schema.rules {
 		again := false
 		for i, r := range t.schema.rules {
+			if r == shown {
+				continue
+			}
 			changed, err := t.setFieldsOf(r, itemKey, after)
 			if err != nil {
 				return undo, err
 			}
 			if changed {
-				undo = nil
+				undo, shown = nil, nil // shown may look at what r set
 				again = again || i > 0 // those before it may look at what it set
 			}
 		}

@@ -8,7 +8,6 @@ import (
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store"
-	"github.com/millrace/millrace/store/accumulator"
 	"github.com/millrace/millrace/store/engine"
 )
 
@@ -50,16 +49,15 @@ func (v *view) target(key feed.PartitionKey, id string, itemKey []byte) (*engine
 	return item, err
 }
 
-// accumulator is record for an accumulator of a rule.
-func (v *view) accumulator(key string) ([]byte, error) {
-	k := string(recordAccumulator) + key
+// accumulator is record for an accumulator of a rule, by kind and key.
+func (v *view) accumulator(k string) ([]byte, error) {
 	if p, ok := v.pending.records[k]; ok {
 		return p.value, nil
 	}
 	if value, ok := v.cache.records.Get(k); ok {
 		return value, nil
 	}
-	value, _, err := v.snap.Record(recordAccumulator, []byte(key))
+	value, _, err := v.snap.Record(k[0], []byte(k[1:]))
 	if err == nil {
 		v.cache.records.Put(k, value)
 	}
@@ -81,9 +79,9 @@ func expired(item *engine.Item, now int64) bool { return item.Expires != 0 && it
 type txn struct {
 	*view
 	draft   *draft
-	items   changedItems
+	items   few[*engine.Item] // changed, by item key; nil: removed
 	unique  map[string]string
-	records map[string][]byte
+	records few[[]byte] // by kind and key; nil: gone
 
 	// What goes into the log.
 	changes []feed.Change
@@ -102,8 +100,8 @@ type txn struct {
 	conditionTook time.Duration        // their evaluation, so far
 
 	// What follows for aggregates; see settleRules in targets.go.
-	deltas     map[*rule]*accumulator.Delta // not yet added to accumulators
-	folds      map[*rule]folded
+	deltas     []unadded // not yet added to accumulators
+	folds      []folded
 	senderRule *rule               // whose processor has sent the request
 	targets    map[string][]string // keys of items that became targets, by rule prefix and group
 	orphans    []orphan            // groups whose targets go, of rules that make them
@@ -140,9 +138,14 @@ const changeOverhead = 96
 // (quiet) leaves the TTL clock and the mark of the last client's write alone.
 // undo, if not nil, stands for before's body, which is not kept then.
 func (t *txn) put(itemKey []byte, after, before *engine.Item, undo []document.Splice, quiet bool) *store.Error {
+	return t.putShowing(nil, itemKey, after, before, undo, quiet)
+}
+
+// putShowing is put for an item that was found as a target of a rule and has its fields already; nil is no rule.
+func (t *txn) putShowing(shown *rule, itemKey []byte, after, before *engine.Item, undo []document.Splice, quiet bool) *store.Error {
 	// Rules first: unique keys, folds and the log have to see the item as it is stored.
 	if len(t.schema.rules) > 0 {
-		left, refusal := t.setRuleFields(itemKey, after, undo)
+		left, refusal := t.setRuleFields(shown, itemKey, after, undo)
 		if refusal != nil {
 			return refusal
 		}
@@ -295,10 +298,7 @@ func (t *txn) setUnique(tuple, id string) {
 }
 
 func (t *txn) setRecord(kind byte, key string, value []byte) {
-	if t.records == nil {
-		t.records = map[string][]byte{}
-	}
-	t.records[string(kind)+key] = value
+	t.records.put(string(kind)+key, value)
 }
 
 // bodyFor checks a new body against the operation and the partition key and

@@ -9,8 +9,16 @@ import (
 	"github.com/millrace/millrace/store/engine"
 )
 
-func TestChangedItemsAreThoseSetLast(t *testing.T) {
-	var c changedItems
+// TestFew sets more keys than stand in it without a map.
+func TestFew(t *testing.T) {
+	var none *few[*engine.Item]
+	for key := range none.all {
+		t.Errorf("one that is nil has %s", key)
+	}
+	if item, ok := none.get([]byte("a")); ok || item != nil {
+		t.Errorf("one that is nil has %v", item)
+	}
+	var c few[*engine.Item]
 	want := map[string]*engine.Item{}
 	if item, ok := c.get([]byte("a")); ok || item != nil {
 		t.Errorf("an empty one has %v", item)
@@ -19,12 +27,12 @@ func TestChangedItemsAreThoseSetLast(t *testing.T) {
 		key  string
 		item *engine.Item
 	}{
-		{"a", &engine.Item{ID: "a1"}}, {"a", &engine.Item{ID: "a2"}}, {"b", &engine.Item{ID: "b"}}, {"a", nil}, {"c", nil}, {"c", &engine.Item{ID: "c"}},
+		{"a", &engine.Item{ID: "a1"}}, {"a", &engine.Item{ID: "a2"}}, {"b", &engine.Item{ID: "b"}}, {"a", nil}, {"c", nil}, {"c", &engine.Item{ID: "c"}}, {"b", nil}, {"d", nil},
 	} {
 		c.set([]byte(step.key), step.item)
 		want[step.key] = step.item
 		got := maps.Collect(c.all)
-		if diff := cmp.Diff(len(want), len(got)); diff != "" {
+		if diff := cmp.Diff([]int{len(want), len(want)}, []int{len(got), c.len()}); diff != "" {
 			t.Errorf("after %s: %s", step.key, diff)
 		}
 		for key, item := range want {
