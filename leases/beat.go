@@ -128,6 +128,17 @@ func (b *beat) setLoading(resources []string) {
 	b.rec.Loading = resources
 }
 
+// setRemarks changes what the next beat says to people, and has it stored at once if it is something else.
+func (b *beat) setRemarks(remarks map[string]string) {
+	b.mu.Lock()
+	same := maps.Equal(b.rec.Remarks, remarks)
+	b.rec.Remarks = remarks
+	b.mu.Unlock()
+	if !same {
+		b.wake()
+	}
+}
+
 // setRight says on which right the process's leases rest, and has that stored at once.
 func (b *beat) setRight(incarnation string) {
 	b.mu.Lock()

@@ -151,6 +151,9 @@ func (m *Manager) SetLoading(resources []string) {
 	m.beat.setLoading(slices.Sorted(slices.Values(resources)))
 }
 
+// SetRemarks says what people are to know of resources at this process. Nobody acts on it but people.
+func (m *Manager) SetRemarks(remarks map[string]string) { m.beat.setRemarks(maps.Clone(remarks)) }
+
 // Group is what one process sees of its group.
 type Group struct {
 	// Nodes are the members that live, this process among them, in order.

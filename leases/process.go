@@ -24,6 +24,8 @@ type Process struct {
 	Warm map[string]uint64 `json:"warm,omitempty"`
 	// Loading is what was given to [Manager.SetLoading], as of the last beat.
 	Loading []string `json:"-"`
+	// Remarks is what was given to [Manager.SetRemarks], by resource, as of the last beat.
+	Remarks map[string]string `json:"remarks,omitempty"`
 	// State is up, closed (it takes nothing: it begins or drains), silent or left.
 	State ProcessState `json:"state"`
 	// Drains says that the node is to drain, see [Drain]. Its State is closed then, once its process knows.
@@ -124,7 +126,7 @@ func processes(ctx context.Context, js jetstream.JetStream, name string, among f
 			continue
 		}
 		all = append(all, Process{
-			Group: group, Node: rec.Node, Host: rec.Host, Level: rec.Level, Warm: rec.Warm, Loading: rec.Loading,
+			Group: group, Node: rec.Node, Host: rec.Host, Level: rec.Level, Warm: rec.Warm, Loading: rec.Loading, Remarks: rec.Remarks,
 			State: rec.state(silent), Drains: drains[rec.Node], Seen: e.Created().UTC(), Silent: silent.Seconds(),
 		})
 	}

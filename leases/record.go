@@ -70,6 +70,7 @@ type memberRecord struct {
 	// Warm are the resources that the member is prepared to take, and how far it is with each.
 	Warm    map[string]uint64 `json:"warm,omitempty"`
 	Loading []string          `json:"loading,omitempty"` // resources for which it is about to become warm
+	Remarks map[string]string `json:"remarks,omitempty"` // on resources, for people
 	Level   int               `json:"level,omitempty"`   // see Config.Level
 	// Answers says that the process answers who asks whether it is there, Gone which holder found that nobody does.
 	Answers bool   `json:"answers,omitempty"`
