@@ -6,6 +6,27 @@ import (
 	"github.com/millrace/millrace/feed"
 )
 
+// The kinds of entries, as KEYS.md has them.
+const (
+	EntryExpiry = kindExpiry
+	EntryItem   = kindItem
+	EntryRecord = kindRecord
+	EntryUnique = kindUnique
+	EntryIndex  = kindIndex
+)
+
+// Of returns the kind of the entry, and the rest of its key. A chunk is of the kind of the value that it is a part of.
+func (e DumpEntry) Of() (kind byte, rest []byte) {
+	key := e.Key
+	if len(key) > 1 && key[0] == kindChunk {
+		key = key[1:]
+	}
+	if len(key) == 0 {
+		return 0, nil
+	}
+	return key[0], key[1:]
+}
+
 // IsItem says whether the entry is that of an item. Items stand together, in the order of
 // scans.
 func (e DumpEntry) IsItem() bool { return len(e.Key) > 0 && e.Key[0] == kindItem }

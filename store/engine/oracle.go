@@ -233,6 +233,13 @@ func (o *oracle) alone(within time.Duration, f func() error) error {
 	return f()
 }
 
+// isAwaited tells whether somebody waits to be alone.
+func (o *oracle) isAwaited() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.turns) > 0
+}
+
 // turnLocked lets the first who wants to be alone be so. Nothing is open.
 func (o *oracle) turnLocked() {
 	if len(o.turns) == 0 {

@@ -37,6 +37,10 @@ func (p *Partition) Snapshot() *Snapshot {
 	return s
 }
 
+// Hinders says that somebody waits until nothing is open, as a load does for its tables to be taken in: if the snapshot
+// stays open for some seconds more, the load begins again in a slower way. Who reads for long gives way.
+func (s *Snapshot) Hinders() bool { return s.p.d.o.isAwaited() }
+
 // Close frees the snapshot. It may be called twice.
 func (s *Snapshot) Close() {
 	if s.txn == nil {
