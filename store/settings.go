@@ -30,6 +30,7 @@ const (
 	ControlTrim     = "trim"     // raises the trim point of the log, which its commit carries
 	ControlParent   = "parent"   // Data: Parent; beside the genesis of a log that goes on from another
 	ControlState    = "state"    // Data: entries of the engine that the log goes on from (snapshot.Blocks)
+	ControlDigest   = "digest"   // Data: of package digest; orders a digest of the state, or tells one
 )
 
 // Settings are what decides writes in a physical partition. They are in its log,

@@ -15,7 +15,7 @@
 //	1  releases that keep every log whole
 //	2  logs are trimmed, and pipelines begin with a snapshot
 //	3  commits are compressed
-//	4  partitions are split
+//	4  partitions are split, and digests of replicas are compared
 //
 // What is younger than a release and written at its level all the same is written so that
 // it can pass over it: members of records that it does not know, metadata of streams.
@@ -48,6 +48,9 @@ const Compresses = 3
 
 // Splits is the level from which on partitions are split.
 const Splits = 4
+
+// Digests is the level from which on owners have digests of replicas compared.
+const Digests = 4
 
 // label is where the stream of the catalog's bucket tells the level of the data.
 const label = "millrace.level"

@@ -351,7 +351,7 @@ func (a *applier) applyControl(c *feed.Control, time int64) error {
 	case store.ControlGenesis, store.ControlSettings:
 	case store.ControlTakeover, store.ControlTrim, feed.ControlMove, feed.ControlPrepareSplit, feed.ControlSplit, feed.ControlAbandonSplit:
 		return nil
-	case store.ControlParent:
+	case store.ControlParent, store.ControlDigest:
 		return nil
 	case store.ControlState:
 		return a.applyState(c.Data)

@@ -103,6 +103,9 @@ func (c *committer) commit(ctx context.Context, d *draft) error {
 		d.fail(&store.Error{Status: store.StatusUnknown, Message: "the write is in the log and could not be applied: " + err.Error()})
 		return fmt.Errorf("partition %s: apply commit %s: %w", c.p.id, commit.LSN, err)
 	}
+	if d.applied != nil {
+		d.applied()
+	}
 	if ofSplits(commit) {
 		c.p.showSplit()
 	}

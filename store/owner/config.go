@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/digest"
 	"github.com/millrace/millrace/store/featurelevel"
 	"github.com/millrace/millrace/store/query"
 	"github.com/millrace/millrace/store/snapshot"
@@ -78,6 +79,11 @@ type Config struct {
 
 	// Scrub tells how logs and the engine are read to find what has changed on disk.
 	Scrub ScrubConfig `yaml:"scrub"`
+
+	// DigestInterval is the time between two comparisons of what a partition's owner holds with what its
+	// standbys hold. Each reads the partition once, at the owner and at the standby, in a tenth of a processor, and
+	// writes two small commits; a partition that was not written to since is left out. Default 1h; negative compares none.
+	DigestInterval time.Duration `yaml:"digestInterval"`
 
 	// Snapshots tells when partitions are copied, so that an engine can be made without
 	// replaying their whole logs.
@@ -150,6 +156,9 @@ type Config struct {
 	// caches is what RuleCacheBytes allows, shared by the partitions of a server.
 	caches *cacheBudget
 
+	// distrusted are the copies in the engine that nobody goes on from.
+	distrusted *digest.Distrusted
+
 	// snapshots is where Snapshots says; nil is nowhere. others is where another store that
 	// was the owner for a while, or this one before its configuration was changed, may have
 	// left the only ones by which a trimmed log is begun.
@@ -213,6 +222,10 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Scrub.Interval == 0 {
 		c.Scrub.Interval = time.Minute
 	}
+	if c.DigestInterval == 0 {
+		c.DigestInterval = time.Hour
+	}
+	c.distrusted = new(digest.Distrusted)
 	c.Snapshots.setDefaults()
 	def(&c.CompressBytesMin, compressBytesMin)
 	c.level = new(featurelevel.Known)

@@ -73,6 +73,7 @@ type draft struct {
 	bytes      int
 	pages      int
 	trimmed    feed.LSN // the trim point that it raises to; 0 if it raises none
+	applied    func()   // called when it is applied, before anything behind it is; nil: nobody waits for that
 	ends       error    // the term, because nothing is appended behind it to the log's stream; nil if more is
 }
 

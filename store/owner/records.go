@@ -1,6 +1,7 @@
 package owner
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -24,6 +25,27 @@ const (
 	recordSplit       = 'S' // by nothing: the split that is prepared, and behind the split commit that it is done
 	recordAccumulator = 'A' // by pipeline, generation and a key of their own: accumulators, pending rows
 )
+
+// recordPart names the part of a digest that a record is of, and returns what its value means. The parts are named for
+// people, and in logs: package digest compares them by their names.
+func recordPart(kind byte, value []byte) (part string, meaning []byte) {
+	switch kind {
+	case recordProducer:
+		// Fields of earlier releases end earlier, and what is missing is zero: see decodeProducer.
+		return "producers", bytes.TrimRight(value, "\x00")
+	case recordFanOut:
+		return "fan-outs", value
+	case recordIdempotency, recordIdemTime:
+		return "idempotency keys", value
+	case recordTombstone, recordTombTime:
+		return "tombstones", value
+	case recordSplit:
+		return "split", value
+	case recordAccumulator:
+		return "accumulators", value
+	}
+	return fmt.Sprintf("records %q", kind), value
+}
 
 // producerState is what a partition remembers of a producer.
 type producerState struct {

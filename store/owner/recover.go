@@ -133,7 +133,9 @@ func (p *Partition) attach(ctx context.Context, want feed.LogID) (*applier, erro
 		return p.beginState(ctx, shape)
 	}
 	reason := ""
-	if state.Log != want {
+	if why := p.cfg.distrusted.Why(p.id); why != "" && len(shape.Missing) == 0 { // what the log lacks is nowhere else
+		reason = why
+	} else if state.Log != want {
 		reason = fmt.Sprintf("it belongs to log %s, the catalog names %s", state.Log, want)
 	} else if state.Applied+1 < shape.Begin() {
 		reason = fmt.Sprintf("it ends at LSN %d, and its log was trimmed since and begins at LSN %d", state.Applied, shape.Begin())
@@ -203,6 +205,9 @@ func (p *Partition) beginState(ctx context.Context, shape *feed.Shape) (*applier
 	state, err := p.loadSnapshot(ctx, shape)
 	if err != nil {
 		return nil, err
+	}
+	if state.Applied > 0 || shape.Begin() == 1 {
+		p.cfg.distrusted.MadeAnew(p.id)
 	}
 	if state.Applied == 0 && shape.Begin() > 1 {
 		if a, err := p.beginContinued(ctx, shape); a != nil || err != nil {

@@ -3,11 +3,15 @@ package owner
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/digest"
 	"github.com/millrace/millrace/store/engine"
+	"github.com/millrace/millrace/store/featurelevel"
 	"github.com/millrace/millrace/store/pace"
 )
 
@@ -216,3 +220,182 @@ func (p *Partition) unreadable(ctx context.Context, from, last feed.LSN, pacer *
 	}
 	return last, true
 }
+
+// Digests find what a scrub cannot: what an engine holds by mistake, under the right checksums. See package digest.
+
+const (
+	// digestShare is the share of one processor that a digest takes at either side, and digestRests for how long it
+	// rests between: then what its view keeps from being freed is more than what others lose.
+	digestShare = 0.1
+	digestRests = 10 * time.Minute
+	// digestTick bounds the time between two looks at what is to be compared.
+	digestTick = time.Second
+)
+
+// DigestPacer returns what paces the digests of a process.
+func DigestPacer() *pace.Pacer { return pace.New(digestShare, func() {}) }
+
+// digestLoop has the partitions of this process compared with their copies, one after the other.
+func (s *Server) digestLoop(ctx context.Context) {
+	if s.cfg.DigestInterval < 0 {
+		return
+	}
+	schedule, pacer := digest.NewSchedule(s.cfg.DigestInterval), DigestPacer()
+	t := time.NewTicker(min(digestTick, s.cfg.DigestInterval))
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		if s.cfg.level.Level() < featurelevel.Digests {
+			continue // an earlier release cannot apply the records
+		}
+		for _, p := range s.partitions() {
+			at := p.state.Load().lsn
+			if !schedule.Due(p.id, at, s.warmCopies(p.id), time.Now()) || p.closedFor.Load() != nil || p.refusing() != nil || p.splitting() != nil {
+				continue
+			}
+			pacer.Resume()
+			told, err := s.compareDigest(ctx, p, pacer)
+			if err != nil {
+				schedule.Failed(p.id, time.Now())
+				p.log.Debug("the partition's digest is not compared now", "error", err)
+				continue
+			}
+			schedule.Done(p.id, told, time.Now())
+		}
+		schedule.EndRound()
+	}
+}
+
+// warmCopies are the nodes that have a copy of a partition which is warm.
+func (s *Server) warmCopies(id feed.Partition) (nodes []string) {
+	info, group := s.containerOf(id), s.leases.Group()
+	if info == nil || info.Spec.Standbys == 0 || group == nil {
+		return nil
+	}
+	self := leases.NodeOf(s.leases.Holder())
+	for _, node := range group.Nodes {
+		if _, warm := group.Warm[node][LeaseResource(id)]; warm && node != self {
+			nodes = append(nodes, node)
+		}
+	}
+	return nodes
+}
+
+// compareDigest orders a digest of a partition, computes this engine's, and tells it in the log. It returns the LSN of the
+// commit that does; 0 if others were written since the order, which nobody has compared.
+func (s *Server) compareDigest(ctx context.Context, p *Partition, pacer *pace.Pacer) (told feed.LSN, err error) {
+	h := s.enter()
+	if h == nil {
+		return 0, errStopped
+	}
+	defer h.users.Done()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	defer context.AfterFunc(h.over, func() { stop(errStopped) })() //nolint:contextcheck // the home is a scope of its own
+	view, err := p.orderDigest(ctx)
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	d, err := p.digestOf(ctx, view, pacer)
+	if err != nil {
+		return 0, err
+	}
+	told, err = p.appendControl(ctx, d.Tell(), nil)
+	if err != nil {
+		return 0, err
+	}
+	p.log.Debug("digest told", "lsn", uint64(d.LSN), "took", time.Since(began).Round(time.Millisecond))
+	if told != d.LSN+1 {
+		told = 0
+	}
+	return told, nil
+}
+
+// orderDigest orders a digest in the log, and returns the view behind the commit that does.
+func (p *Partition) orderDigest(ctx context.Context) (*engine.Snapshot, error) {
+	var mu sync.Mutex
+	var view *engine.Snapshot
+	given := false // up: nobody closes a view that is taken from now on
+	_, err := p.appendControl(ctx, digest.Order(), func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if !given {
+			view = p.engine.Snapshot()
+		}
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	if err == nil {
+		return view, nil
+	}
+	if given = true; view != nil {
+		view.Close()
+	}
+	return nil, err
+}
+
+// appendControl appends a control transaction, and returns the LSN of its commit when that is applied. applied is called at
+// that moment, before anything behind it is; it may be nil.
+func (p *Partition) appendControl(ctx context.Context, c *feed.Control, applied func()) (lsn feed.LSN, err error) {
+	var generation uint64
+	if !p.onDecider(ctx, func(d *decider) {
+		d.dropLost()
+		t := newTxn(d.view(), d.draft)
+		t.control = c
+		d.draft.add(t, nil)
+		d.draft.applied = applied
+		lsn, generation = d.decided(), d.generation
+	}) {
+		return 0, errStopped
+	}
+	return lsn, p.waitApplied(ctx, lsn, generation)
+}
+
+// digestOf computes the digest of a view, and closes it.
+func (p *Partition) digestOf(ctx context.Context, view *engine.Snapshot, pacer *pace.Pacer) (d digest.Digest, err error) {
+	defer view.Close()
+	defer func() {
+		if wrong := p.engine.Caught(recover()); wrong != nil {
+			err = wrong
+		}
+	}()
+	began := time.Now()
+	d, err = digest.Compute(view, recordPart, func() error {
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case p.isClosed() && !p.follows: // nobody ever opens what is followed
+			return errStopped
+		case time.Since(began) > digestRests:
+			return nil
+		}
+		return pacer.Pace(ctx)
+	})
+	return d, errors.Join(err, p.engine.Sound())
+}
+
+// View returns a view of the copy that is followed, as of the last commit that was applied. It is nil where an earlier process
+// has left some of what later commits made.
+func (r *Replayer) View() *engine.Snapshot {
+	if r.p.latest(engine.State{Log: r.p.feed.ID(), Applied: r.a.last.lsn}).Applied > r.a.last.lsn {
+		return nil
+	}
+	return r.p.engine.Snapshot()
+}
+
+// Digest computes the digest of a view, and closes it. Unlike the other methods it may be called beside them.
+func (r *Replayer) Digest(ctx context.Context, view *engine.Snapshot, pacer *pace.Pacer) (digest.Digest, error) {
+	return r.p.digestOf(ctx, view, pacer)
+}
+
+// Distrust has this process's copy of a partition made anew, from an older snapshot than the newest where there is one, by
+// whoever follows or opens it next. Nobody may write to it meanwhile.
+func (s *Server) Distrust(id feed.Partition, why string) { s.cfg.distrusted.Add(id, why) }
+
+// Distrusts says whether it was not made anew since.
+func (s *Server) Distrusts(id feed.Partition) bool { return s.cfg.distrusted.Why(id) != "" }

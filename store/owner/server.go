@@ -115,6 +115,7 @@ func (s *Server) Run(ctx context.Context) error {
 	wg.Go(func() { s.diskLoop(work) })
 	wg.Go(func() { s.checkLoop(work) })
 	wg.Go(func() { s.scrubLoop(work) })
+	wg.Go(func() { s.digestLoop(work) })
 	wg.Go(func() { s.snapshotLoop(work) })
 	wg.Go(func() { s.trimLoop(work) })
 	wg.Go(func() { s.splitLoop(work) })

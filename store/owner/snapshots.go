@@ -418,6 +418,16 @@ func (p *Partition) loadSnapshotFrom(ctx context.Context, from snapshot.Store, s
 			return engine.State{}, fmt.Errorf("partition %s: %w", p.id, err)
 		}
 	}
+	if p.cfg.distrusted.Why(p.id) != "" {
+		// Its owner may have taken the newest one when it was wrong already. Those below the trim point stay where they are.
+		reaches := func(m *snapshot.Manifest) bool { return m.LSN+1 >= shape.Begin() }
+		slices.SortStableFunc(all, func(a, b *snapshot.Manifest) int {
+			if reaches(a) && reaches(b) {
+				return cmp.Compare(a.LSN, b.LSN)
+			}
+			return cmp.Compare(b.LSN, a.LSN)
+		})
+	}
 	for _, m := range all {
 		if m.Log != shape.Log {
 			continue // of a log that was there before
