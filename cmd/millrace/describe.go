@@ -114,12 +114,25 @@ func partitionRow(p *inspect.Partition) []string {
 		note = p.Status.Refusing // which says so
 	case p.Status.Refusing != "":
 		note = "refuses writes: " + p.Status.Refusing
+	case note == "" && remarksOf(p) != "":
+		note = remarksOf(p)
 	case note == "" && p.Status.Splitting != "":
 		note = p.Status.Splitting
 	}
 	return append(row, format.Count(uint64(p.Status.Applied)), format.Count(p.Status.Epoch), p.Status.Owner,
 		fmt.Sprintf("%d of %d ready", ready, len(p.Status.Indexes)), fmt.Sprintf("%d of %d in force", inForce, len(p.Status.Rules)),
 		scrubbed(p.Status.Scrub), snapshotOf(p.Status.Snapshot), logFrom(p.Status.Trim), standbysOf(p), note)
+}
+
+// remarksOf returns how copies of a partition differ from what the owner holds.
+func remarksOf(p *inspect.Partition) string {
+	var texts []string
+	for _, s := range p.Standbys {
+		if s.Remark != "" {
+			texts = append(texts, "the copy of "+s.Node+" "+s.Remark)
+		}
+	}
+	return strings.Join(texts, "; ")
 }
 
 // standbysOf returns which stores keep a copy of a partition, and how many commits it lacks at most, for a column.

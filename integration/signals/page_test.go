@@ -41,6 +41,7 @@ var metricAttributes = map[string]string{
 	"millrace.project.":                 "pipeline",
 	"millrace.project.rejects":          "pipeline, cause",
 	"millrace.project.rows":             "pipeline, cause",
+	"millrace.standby.compared":         "outcome",
 	"millrace.standby.partitions":       "state",
 	"millrace.verify.":                  "database, pipeline",
 	"millrace.verify.copies":            "pipeline",

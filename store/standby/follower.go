@@ -54,6 +54,7 @@ type follower struct {
 	tries   tries
 	endTurn func() // for others to catch up
 	rests   bool   // the engine stood still for its load, so its turn ends later
+	judged  judged
 }
 
 // run follows the partition until ctx ends, and begins anew after errors.
@@ -181,6 +182,9 @@ func (f *follower) follow(ctx context.Context, r *owner.Replayer, end feed.LSN) 
 	}
 	defer reader.Close()
 	reader.Expect(r.Sum())
+	ctx, cancel := context.WithCancelCause(ctx)
+	comparison := f.compare(ctx, cancel, r)
+	defer comparison.stop()
 	for {
 		if r.LSN() >= end {
 			if f.reached.Swap(uint64(r.LSN())) == 0 {
@@ -197,6 +201,9 @@ func (f *follower) follow(ctx context.Context, r *owner.Replayer, end feed.LSN) 
 		f.askEnd(ctx, r)
 		f.lag.wait(r.LSN(), time.Now())
 		c, err := f.next(ctx, reader)
+		if errors.Is(context.Cause(ctx), errDiffers) {
+			return errDiffers // also where there is a commit: nothing is to be read from this copy
+		}
 		if err != nil {
 			return err
 		}
@@ -205,6 +212,7 @@ func (f *follower) follow(ctx context.Context, r *owner.Replayer, end feed.LSN) 
 			return err
 		}
 		meters.commits.Add(ctx, 1)
+		comparison.applied(c)
 	}
 }
 

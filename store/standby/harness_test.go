@@ -40,7 +40,12 @@ type cluster struct {
 
 func newCluster(t testing.TB) *cluster {
 	t.Helper()
-	c := &cluster{t: t, srv: natstest.Start(t)}
+	return newClusterOn(t, natstest.Start(t))
+}
+
+func newClusterOn(t testing.TB, srv *natstest.Server) *cluster {
+	t.Helper()
+	c := &cluster{t: t, srv: srv}
 	var err error
 	if c.catalog, err = store.OpenCatalog(t.Context(), c.srv.JS, store.CatalogConfig{}); err != nil {
 		t.Fatal(err)
@@ -280,7 +285,14 @@ func digest(t testing.TB, p *engine.Partition) (feed.LSN, uint64) {
 }
 
 // replayed returns the digest of the state that a partition's log makes in an empty engine up to an LSN.
-func (c *cluster) replayed(id feed.Partition, upTo feed.LSN) uint64 {
+func (c *cluster) replayed(id feed.Partition, upTo feed.LSN) (sum uint64) {
+	c.t.Helper()
+	c.replay(id, upTo, func(p *engine.Partition) { _, sum = digest(c.t, p) })
+	return sum
+}
+
+// replay shows the state that a partition's log makes in an empty engine up to an LSN.
+func (c *cluster) replay(id feed.Partition, upTo feed.LSN, show func(*engine.Partition)) {
 	c.t.Helper()
 	db, err := engine.Open(c.t.TempDir(), engine.Config{MemTableBytes: 8 << 20}, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -314,6 +326,5 @@ func (c *cluster) replayed(id feed.Partition, upTo feed.LSN) uint64 {
 			c.t.Fatal(err)
 		}
 	}
-	_, sum := digest(c.t, part)
-	return sum
+	show(part)
 }

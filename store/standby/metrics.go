@@ -13,7 +13,7 @@ import (
 type instruments struct {
 	partitions metric.Int64Gauge
 
-	commits, yielded, failed metric.Int64Counter
+	commits, yielded, failed, compared metric.Int64Counter
 }
 
 var meters = newInstruments(meter.Of("github.com/millrace/millrace/store/standby"))
@@ -24,12 +24,18 @@ func newInstruments(m meter.Meter) *instruments {
 		commits:    m.Counter("millrace.standby.commits", "{commit}", "Commits that were applied to copies of other stores' partitions."),
 		yielded:    m.Counter("millrace.standby.yielded", "{partition}", "Warm copies of which this process became the owner, so that nothing was loaded."),
 		failed:     m.Counter("millrace.standby.failed", "{event}", "How often the following of a partition ended with an error and was begun anew; the log says why."),
+		compared:   m.Counter("millrace.standby.compared", "{digest}", "How often the digest of a copy was compared with that of the partition's owner, by outcome: equal or different; the log says what differs."),
 	}
 }
 
 var (
 	isWarm    = metric.WithAttributeSet(attribute.NewSet(attribute.String("state", "warm")))
 	isLoading = metric.WithAttributeSet(attribute.NewSet(attribute.String("state", "loading")))
+)
+
+var (
+	isEqual     = metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", "equal")))
+	isDifferent = metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", "different")))
 )
 
 func (i *instruments) follows(ctx context.Context, warm, loading int) {

@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/owner"
+	"github.com/millrace/millrace/store/pace"
 )
 
 // Config tunes Standbys. Zero fields take their defaults.
@@ -50,6 +51,9 @@ type Standbys struct {
 	self  string
 	turns turns
 
+	pacer     *pace.Pacer   // of digests
+	comparing chan struct{} // holds a token for each digest that is computed
+
 	// Owned by the goroutine of Run.
 	chosen   map[feed.Partition]time.Time // since when they are to be followed
 	noRoom   bool                         // as it was said last
@@ -69,7 +73,7 @@ func New(cfg Config) *Standbys {
 	cfg.Settle = cmp.Or(cfg.Settle, 10*time.Second)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	return &Standbys{
-		cfg: cfg, self: leases.NodeOf(cfg.Leases.Holder()), turns: newTurns(), chosen: map[feed.Partition]time.Time{},
+		cfg: cfg, self: leases.NodeOf(cfg.Leases.Holder()), turns: newTurns(), pacer: owner.DigestPacer(), comparing: make(chan struct{}, comparingMax), chosen: map[feed.Partition]time.Time{},
 		followers: map[feed.Partition]*follower{}, begun: map[feed.Partition]*begun{}, owned: map[feed.Partition]int{},
 	}
 }
@@ -324,6 +328,13 @@ func (s *Standbys) tellLocked(ctx context.Context, heirs map[string]uint64, now 
 		}
 	}
 	s.cfg.Leases.SetLoading(loading)
+	remarks := map[string]string{}
+	for id, f := range s.followers {
+		if said := f.judged.said(); said != "" {
+			remarks[owner.LeaseResource(id)] = said
+		}
+	}
+	s.cfg.Leases.SetRemarks(remarks)
 	s.anything = len(s.followers) > 0 || len(heirs) > 0
 }
 

@@ -115,13 +115,17 @@ type Standby struct {
 	Host string `json:"host,omitempty"`
 	// Applied is the last LSN that its copy holds, as it said within the last seconds.
 	Applied feed.LSN `json:"applied"`
+	// Remark says how the copy differs from what the owner holds, and what is done about it; "" if it is not known to differ.
+	Remark string `json:"remark,omitempty"`
 }
 
 // standbys returns those of the processes that keep a copy of a partition.
 func standbys(processes []leases.Process, p feed.Partition) (found []Standby) {
 	for i := range processes {
-		if at, ok := processes[i].Warm[owner.LeaseResource(p)]; ok {
-			found = append(found, Standby{processes[i].Node, processes[i].Host, feed.LSN(at)})
+		resource := owner.LeaseResource(p)
+		remark := processes[i].Remarks[resource]
+		if at, ok := processes[i].Warm[resource]; ok || remark != "" {
+			found = append(found, Standby{processes[i].Node, processes[i].Host, feed.LSN(at), remark})
 		}
 	}
 	return found
