@@ -114,7 +114,7 @@ func TestCompute(t *testing.T) {
 	}
 }
 
-// What makes it wait ends it, and who is in the way of a load gives way.
+// The error of a turn ends it.
 func TestCompute_Ends(t *testing.T) {
 	t.Parallel()
 	p := held(t, 300, store.Settings{}, func(*engine.Batch) {})
