@@ -58,6 +58,50 @@ func TestHub_ReadersShareOneDecoding(t *testing.T) {
 	}
 }
 
+// Arrived returns what is here, in order and checked, and never waits; the readers that share the tail get it too.
+func TestHub_ArrivedNeverWaits(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	w := newWriter(t, b.log(t))
+	h := newHub(t, b, feed.HubConfig{})
+	one, two := mustReader(t, h, b, feed.Position{}), mustReader(t, h, b, feed.Position{})
+	if c := one.Arrived(); c != nil {
+		t.Fatalf("LSN %d has arrived of an empty log", c.LSN)
+	}
+	w.append(1)
+	expect(t, one, 1, 1)
+	w.append(20)
+	for next := feed.LSN(2); next <= 21; {
+		c := one.Arrived()
+		if c == nil { // it is on its way
+			expect(t, one, next, next)
+			next++
+			continue
+		}
+		if c.LSN != next {
+			t.Fatalf("LSN %d has arrived, want %d", c.LSN, next)
+		}
+		next++
+	}
+	for range 21 { // the tail of both has read them
+		if two.Arrived() == nil {
+			t.Fatal("what one reader has, the other has not")
+		}
+	}
+	expected := mustReader(t, h, b, feed.Position{LSN: 20})
+	expected.Expect(7)
+	if c := expected.Arrived(); c != nil {
+		t.Fatalf("LSN %d has arrived behind another checkpoint", c.LSN)
+	}
+	if _, err := expected.Next(t.Context()); !feed.Damaged(err) {
+		t.Errorf("%v, want what is wrong", err)
+	}
+	h.Close()
+	if c := one.Arrived(); c != nil {
+		t.Errorf("LSN %d has arrived at a hub that is closed", c.LSN)
+	}
+}
+
 func TestHub_Positions(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

@@ -58,6 +58,38 @@ func (r *Reader) Next(ctx context.Context) (*Commit, error) {
 	return nil, r.err
 }
 
+// Arrived returns the next commit if it is here already, nil if Next would have to wait for it or has an error to return.
+func (r *Reader) Arrived() *Commit {
+	if r.err != nil {
+		return nil
+	}
+	c, err := r.fromRing()
+	if c != nil || err != nil {
+		return c
+	}
+	if r.own != nil {
+		c, err = r.arrivedAt(r.own)
+	} else {
+		select {
+		case <-r.s.drive:
+			c, err = r.driveOnce(r.arrivedAt)
+		default: // another reader waits for it
+		}
+	}
+	if c != nil && err == nil {
+		c, err = r.deliver(c)
+	}
+	if err != nil {
+		return nil
+	}
+	return c
+}
+
+// arrivedAt returns the next commit of a tail if it has come.
+func (r *Reader) arrivedAt(t *Tail) (*Commit, error) {
+	return t.buffered(), t.err
+}
+
 // Close frees what the reader holds. It may be called twice.
 func (r *Reader) Close() {
 	if r.closed {
@@ -149,7 +181,7 @@ func (r *Reader) awaitRing(ctx context.Context) (*Commit, error) {
 	s.mu.Unlock()
 	select {
 	case <-s.drive:
-		return r.driveOnce(ctx)
+		return r.driveOnce(func(t *Tail) (*Commit, error) { return t.Next(ctx) })
 	case <-changed:
 		return nil, nil
 	case <-r.h.done:
@@ -159,10 +191,10 @@ func (r *Reader) awaitRing(ctx context.Context) (*Commit, error) {
 	}
 }
 
-// driveOnce reads one commit from the shared tail for all readers. The reader holds the token,
+// driveOnce reads one commit from the shared tail, by read, for all readers. The reader holds the token,
 // and gives it back. It reads nothing if another reader did while this one waited for the
 // token.
-func (r *Reader) driveOnce(ctx context.Context) (*Commit, error) {
+func (r *Reader) driveOnce(read func(*Tail) (*Commit, error)) (*Commit, error) {
 	s := r.s
 	defer func() { s.drive <- struct{}{} }()
 	s.mu.Lock()
@@ -173,11 +205,13 @@ func (r *Reader) driveOnce(ctx context.Context) (*Commit, error) {
 	}
 	// Without s.mu: the others go on reading from the ring while this one waits. If its own
 	// context ends here, the token goes to the next reader that waits.
-	c, err := s.tail.Next(ctx)
+	c, err := read(s.tail)
 	if err != nil {
 		return nil, r.failWith(s.tail, err)
 	}
-	s.push(c)
+	if c != nil {
+		s.push(c)
+	}
 	return c, nil
 }
 
