@@ -3,10 +3,10 @@ package owner
 import (
 	"cmp"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 
 	"github.com/millrace/millrace/feed"
@@ -47,11 +47,74 @@ type applier struct {
 	hide func(*schema)
 }
 
-// apply applies the commit after the last one.
-func (a *applier) apply(c *feed.Commit) error {
-	if a.applying != nil {
-		a.applying.Store(uint64(c.LSN)) // before anything of it is written
+// apply applies the commits after the last one, in order. Those that can be are written at once: who looks at the engine
+// sees all of them, or none.
+func (a *applier) apply(commits ...*feed.Commit) error {
+	for len(commits) > 0 {
+		n := a.together(commits)
+		if err := a.applyTogether(commits[:n]); err != nil {
+			return err
+		}
+		commits = commits[n:]
 	}
+	return nil
+}
+
+// together returns how many commits, from the first on, can be written at once. What applying a commit reads of the engine
+// must be as of the commit before it (I3), so whoever may read stands first:
+//
+//	9 10 11               changes and records: at once
+//	9 | 10: a setting     what it rebuilds is read from the engine, so 9 is there before
+//	9 | 10: another minute of the log's time: what is forgotten is looked for
+func (a *applier) together(commits []*feed.Commit) int {
+	if readsEngine(commits[0]) {
+		return 1 // and a part of it may be written before the rest
+	}
+	n, bytes := 1, commits[0].Memory()
+	for ; n < len(commits); n++ {
+		c := commits[n]
+		if bytes += c.Memory(); bytes > togetherBytesMax || readsEngine(c) || forgets(commits[n-1].Time, c.Time) {
+			break
+		}
+	}
+	return n
+}
+
+// togetherBytesMax bounds the commits that are written at once, in memory: about what one transaction of Badger takes.
+const togetherBytesMax = 1 << 20
+
+// readsEngine says whether a commit may do to the engine what rests on all that was applied before, beside what it writes.
+func readsEngine(c *feed.Commit) bool {
+	return slices.ContainsFunc(c.Transactions, func(t feed.Transaction) bool {
+		return t.Control != nil && t.Control.Data != nil || beginsGeneration(&t)
+	})
+}
+
+// forgets says whether the commit at a time, behind one at another, drops what is too old: once a minute of the log's
+// own time.
+func forgets(before, now int64) bool { return now/60000 != before/60000 }
+
+// applyTogether applies commits that can be written at once.
+func (a *applier) applyTogether(commits []*feed.Commit) error {
+	if a.applying != nil {
+		a.applying.Store(uint64(commits[len(commits)-1].LSN)) // before anything of them is written
+	}
+	for _, c := range commits {
+		if err := a.stage(c); err != nil {
+			return err
+		}
+	}
+	if err := a.batch.Commit(); err != nil {
+		return err
+	}
+	if a.inParts() {
+		a.parts.Add(1)
+	}
+	return nil
+}
+
+// stage puts into the batch what the commit after the last one does.
+func (a *applier) stage(c *feed.Commit) error {
 	// Once for all commits: the map that loadFinished makes is read at each of them.
 	if a.batch == nil {
 		var err error
@@ -110,12 +173,6 @@ func (a *applier) apply(c *feed.Commit) error {
 	}
 	b.SetState(state)
 	a.finished.applyNotes()
-	if err := b.Commit(); err != nil {
-		return err
-	}
-	if a.inParts() {
-		a.parts.Add(1)
-	}
 	return nil
 }
 
@@ -143,7 +200,7 @@ func (a *applier) settings() []byte {
 	if a.schema == nil {
 		return nil
 	}
-	return a.schema.settings.Marshal()
+	return a.schema.encoded
 }
 
 // changeIndex is the index of change j of transaction i in the commit.
@@ -232,10 +289,10 @@ func (a *applier) applyRecords(b *engine.Batch, c *feed.Commit, i int) error {
 // generation first asks for its position: no row is promoted from them any more. Their
 // accumulators went with their rule.
 func (a *applier) dropFormerRows(b *engine.Batch, t *feed.Transaction) error {
-	e := t.Effect
-	if e == nil || e.Producer.Generation < 2 || !e.UpTo.IsZero() || t.Page != nil || len(t.Changes)+len(t.Folds) > 0 {
+	if !beginsGeneration(t) {
 		return nil
 	}
+	e := t.Effect
 	if err := a.commitPart(b); err != nil { // what stands before it must be seen
 		return err
 	}
@@ -250,6 +307,12 @@ func (a *applier) dropFormerRows(b *engine.Batch, t *feed.Transaction) error {
 			return fmt.Errorf("drop the pending rows of generation %d of %s: %w", former, e.Producer.Pipeline, err)
 		}
 	}
+}
+
+// beginsGeneration says whether a producer of a later generation asks for its position, as it does first.
+func beginsGeneration(t *feed.Transaction) bool {
+	e := t.Effect
+	return e != nil && e.Producer.Generation >= 2 && e.UpTo.IsZero() && t.Page == nil && len(t.Changes)+len(t.Folds) == 0
 }
 
 // earliestGeneration returns the earliest generation of a pipeline that has pending rows or
@@ -304,7 +367,7 @@ func (a *applier) forgetFanOuts(b *engine.Batch, t *feed.Transaction) error {
 func (a *applier) forgetIdempotencyKeys(b *engine.Batch, now int64) error {
 	// By the log's time, not the clock's, so that a replay forgets the same keys at the same
 	// commits: whether a repetition is known must not depend on who owns the partition.
-	if now/60000 == a.last.time/60000 {
+	if !forgets(a.last.time, now) {
 		return nil
 	}
 	snap := a.p.Snapshot()
@@ -424,29 +487,4 @@ func wasReady(s *schema, number uint32) bool {
 		}
 	}
 	return false
-}
-
-// controlEpoch reads the epoch of the last takeover from a commit, 0 if it has
-// none.
-func controlEpoch(c *feed.Commit) uint64 {
-	for i := range c.Transactions {
-		if k := c.Transactions[i].Control; k != nil && k.Kind == store.ControlTakeover {
-			return c.Epoch
-		}
-	}
-	return 0
-}
-
-// takeoverData says who took over.
-type takeoverData struct {
-	Owner string `json:"owner"`
-	Epoch uint64 `json:"epoch"`
-}
-
-func takeover(owner string, epoch uint64) *feed.Control {
-	data, err := json.Marshal(takeoverData{owner, epoch})
-	if err != nil {
-		panic(fmt.Sprintf("owner: takeover of %q cannot be marshalled: %v", owner, err))
-	}
-	return &feed.Control{Kind: store.ControlTakeover, Data: data}
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
-	"time"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
@@ -153,15 +152,20 @@ func NewReplayer(p *engine.Partition, log *slog.Logger) (*Replayer, error) {
 	return &Replayer{a: a}, nil
 }
 
-// Apply applies the commit behind the last one.
-func (r *Replayer) Apply(c *feed.Commit) error {
-	if r.a.last.lsn > 0 && (c.LSN != r.a.last.lsn+1 || c.Prev != r.a.last.sum) {
-		return fmt.Errorf("commit %s with predecessor %s does not follow LSN %d with checksum %s", strconv.FormatUint(uint64(c.LSN), 10), c.Prev, r.a.last.lsn, r.a.last.sum)
+// Apply applies the commits behind the last one. Readers see those that are written to the engine at once, and tell
+// their LSNs, when all of them are there.
+func (r *Replayer) Apply(commits ...*feed.Commit) error {
+	last := r.a.last
+	for _, c := range commits {
+		if last.lsn > 0 && (c.LSN != last.lsn+1 || c.Prev != last.sum) {
+			return fmt.Errorf("commit %s with predecessor %s does not follow LSN %d with checksum %s", strconv.FormatUint(uint64(c.LSN), 10), c.Prev, last.lsn, last.sum)
+		}
+		if last.lsn == 0 && !Begins(c) {
+			return fmt.Errorf("no log begins with the commit at LSN %d, and what stood before it is not there", c.LSN)
+		}
+		last.lsn, last.sum = c.LSN, c.Sum
 	}
-	if r.a.last.lsn == 0 && !Begins(c) {
-		return fmt.Errorf("no log begins with the commit at LSN %d, and what stood before it is not there", c.LSN)
-	}
-	if err := r.a.apply(c); err != nil {
+	if err := r.a.apply(commits...); err != nil {
 		return err
 	}
 	if r.p != nil {
@@ -207,23 +211,6 @@ type Standbys interface {
 	// called. What the copy holds stays as it is. The error is that ctx ended before.
 	Yield(ctx context.Context, p feed.Partition) (back func(), err error)
 }
-
-// noRight is the right to a partition of a process that only follows its log: none.
-type noRight struct{}
-
-func (noRight) Trust() context.Context { return context.Background() }
-func (noRight) Valid() bool            { return false }
-func (noRight) Lasts() bool            { return false }
-func (noRight) Epoch() uint64          { return 0 }
-func (noRight) Progress()              {}
-
-func (noRight) Settle(context.Context, bool) error { return nil }
-func (noRight) Now() time.Duration                 { return 0 }
-func (noRight) Extend(time.Duration)               {}
-
-func (noRight) Use(context.Context) error         { return errLeaseLost }
-func (noRight) LeaveUnused(context.Context) error { return nil }
-func (noRight) User() (node string, since uint64) { return "", 0 }
 
 // Follow brings this process's copy of a partition to a state of its log, as an owner does that
 // opens it, and calls work with what applies the commits behind that state. end is the last LSN

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -330,21 +332,33 @@ func TestI3_StateIsAFunctionOfTheLog(t *testing.T) {
 	m.check()
 }
 
-// openAt builds an engine from the log alone and returns its digest.
+// openAt builds an engine from the log alone and returns its digest: commit by commit, each twice, which is harmless, and
+// again with as many at once as are applied together, which must come to the same.
 func (w *world) openAt(dir string, lsn feed.LSN) uint64 {
+	w.t.Helper()
+	all := slices.DeleteFunc(w.commits(), func(c *feed.Commit) bool { return c.LSN > lsn })
+	single := w.applied(filepath.Join(dir, "single"), func(a *applier) error {
+		for _, c := range all {
+			if err := errors.Join(a.apply(c), a.apply(c)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	together := w.applied(filepath.Join(dir, "together"), func(a *applier) error { return a.apply(all...) })
+	if single != together {
+		w.t.Errorf("digest of an engine is %x if commits are applied together, and %x one by one", together, single)
+	}
+	return single
+}
+
+// applied returns the digest of an engine in dir that f fills.
+func (w *world) applied(dir string, f func(a *applier) error) uint64 {
 	w.t.Helper()
 	n := w.open(dir)
 	defer func() { _ = n.db.Close() }()
-	a := &applier{p: n.engine, log: n.Partition.log}
-	for _, c := range w.commits() {
-		if c.LSN > lsn {
-			break
-		}
-		for range 2 { // twice is harmless
-			if err := a.apply(c); err != nil {
-				w.t.Fatal(err)
-			}
-		}
+	if err := f(&applier{p: n.engine, log: n.Partition.log}); err != nil {
+		w.t.Fatal(err)
 	}
 	d, err := n.engine.Digest()
 	if err != nil {

@@ -3,6 +3,7 @@ package owner
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/engine"
 	"github.com/millrace/millrace/store/snapshot"
 )
@@ -396,6 +398,31 @@ func (p *Partition) takeOver(ctx context.Context, a *applier) error {
 		return fmt.Errorf("partition %s: apply takeover: %w", p.id, err)
 	}
 	return nil
+}
+
+// controlEpoch reads the epoch of the last takeover from a commit, 0 if it has
+// none.
+func controlEpoch(c *feed.Commit) uint64 {
+	for i := range c.Transactions {
+		if k := c.Transactions[i].Control; k != nil && k.Kind == store.ControlTakeover {
+			return c.Epoch
+		}
+	}
+	return 0
+}
+
+// takeoverData says who took over.
+type takeoverData struct {
+	Owner string `json:"owner"`
+	Epoch uint64 `json:"epoch"`
+}
+
+func takeover(owner string, epoch uint64) *feed.Control {
+	data, err := json.Marshal(takeoverData{owner, epoch})
+	if err != nil {
+		panic(fmt.Sprintf("owner: takeover of %q cannot be marshalled: %v", owner, err))
+	}
+	return &feed.Control{Kind: store.ControlTakeover, Data: data}
 }
 
 // leaveIfNotAppended takes back that the lease is used, if the takeover commit was certainly not appended: then the

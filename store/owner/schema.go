@@ -16,6 +16,7 @@ import (
 // commit makes a new one.
 type schema struct {
 	settings store.Settings
+	encoded  []byte // settings, as each state of the engine has them
 	engine   engine.Schema
 	key      []document.Path // partition key
 	indexed  []string        // JSON pointers, with *, whose change alters entries beside the item itself
@@ -86,6 +87,7 @@ func compileSettings(data []byte) (*schema, error) {
 		s.engine.DefaultTTL = &ttl
 		s.indexed = append(s.indexed, "/ttl")
 	}
+	s.encoded = s.settings.Marshal()
 	return s, nil
 }
 
@@ -101,6 +103,7 @@ func (s *schema) trimmed() feed.LSN {
 func (s *schema) trimmedTo(lsn feed.LSN) *schema {
 	next := *s
 	next.settings.Trimmed = lsn
+	next.encoded = next.settings.Marshal()
 	return &next
 }
 
@@ -178,6 +181,7 @@ func (s *schema) within(next *schema) *schema {
 			left.engine.Indexes = append(left.engine.Indexes, s.engine.Indexes[i])
 		}
 	}
+	left.encoded = left.settings.Marshal()
 	return &left
 }
 

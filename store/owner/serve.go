@@ -371,6 +371,23 @@ func atLeast(m *nats.Msg) (feed.LSN, error) {
 	return feed.LSN(lsn), nil
 }
 
+// noRight is the right to a partition of a process that only follows its log: none.
+type noRight struct{}
+
+func (noRight) Trust() context.Context { return context.Background() }
+func (noRight) Valid() bool            { return false }
+func (noRight) Lasts() bool            { return false }
+func (noRight) Epoch() uint64          { return 0 }
+func (noRight) Progress()              {}
+
+func (noRight) Settle(context.Context, bool) error { return nil }
+func (noRight) Now() time.Duration                 { return 0 }
+func (noRight) Extend(time.Duration)               {}
+
+func (noRight) Use(context.Context) error         { return errLeaseLost }
+func (noRight) LeaveUnused(context.Context) error { return nil }
+func (noRight) User() (node string, since uint64) { return "", 0 }
+
 // noLog stands for a stream that is gone: nothing can be read or appended.
 type noLog struct {
 	id        feed.LogID

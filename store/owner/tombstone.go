@@ -98,7 +98,7 @@ func (a *applier) mayHave(k *stones) (bool, error) {
 // forgetStones drops tombstones that are older than they are kept, by the time of the
 // commit that is applied, once a minute of the log's own time.
 func (a *applier) forgetStones(b *engine.Batch, now int64) error {
-	if a.schema == nil || len(a.schema.stones) == 0 || now/60000 == a.last.time/60000 {
+	if a.schema == nil || len(a.schema.stones) == 0 || !forgets(a.last.time, now) {
 		return nil
 	}
 	snap := a.p.Snapshot()
