@@ -6,7 +6,7 @@
 // Each store sees which others live and who owns what, and computes for itself which partitions it
 // follows ([Choose]). For each of them there is a follower:
 //
-//	chosen ─▶ load ─▶ replay ─▶ follow: applies each commit that comes ─┐
+//	chosen ─▶ load ─▶ replay ─▶ follow: applies what comes ─────────────┐
 //	            ▲                 │ the log was trimmed beyond it,       │
 //	            └─────────────────┘ the engine is damaged, an error      │
 //	                                                                     ▼
@@ -25,6 +25,10 @@
 // taken for all that was acknowledged (owner.Server, holdsAll).
 //
 // # What it costs its host
+//
+// Commits that come one behind the other are gathered for a moment (gatherPause) and written to the engine at once
+// (owner.Replayer.Apply); one that comes behind a rest is applied as it comes. Nobody waits for a copy to get further: a
+// reader whose LSN it lacks is refused, and who takes over replays the few commits that were not applied yet.
 //
 // The partitions that the store owns come first. Few copies are made ready at a time. One is loaded only where the disk
 // has room for it beyond what the store's own need, and followed only while there is more than that; so copies end before

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store/digest"
 	"github.com/millrace/millrace/store/owner"
 	"github.com/millrace/millrace/store/pace"
 )
@@ -36,6 +37,12 @@ const (
 	// nobody reads or writes it, the partitions that this store owns included, for 0.1 to 0.2 s and once for each load.
 	// So that happens once a second at most, however many copies there are to load.
 	loadRest = turnsMax * time.Second
+	// atOnceMax bounds the commits that are taken from the reader before they are applied.
+	atOnceMax = 64
+	// gatherPause is how long a follower that has all pauses before it applies more: what comes meanwhile is written to the
+	// engine at once, in less than half the time that its commits would take one by one. A read there finds what is
+	// that much older, and who takes over has that much to replay.
+	gatherPause = 10 * time.Millisecond
 )
 
 // follower keeps the copy of one partition. One goroutine runs it.
@@ -185,6 +192,7 @@ func (f *follower) follow(ctx context.Context, r *owner.Replayer, end feed.LSN) 
 	ctx, cancel := context.WithCancelCause(ctx)
 	comparison := f.compare(ctx, cancel, r)
 	defer comparison.stop()
+	var commits []*feed.Commit
 	for {
 		if r.LSN() >= end {
 			if f.reached.Swap(uint64(r.LSN())) == 0 {
@@ -208,12 +216,34 @@ func (f *follower) follow(ctx context.Context, r *owner.Replayer, end feed.LSN) 
 			return err
 		}
 		f.lag.came(time.Now())
-		if err := r.Apply(c); err != nil {
+		commits = gather(append(commits[:0], c), reader)
+		if err := r.Apply(commits...); err != nil {
 			return err
 		}
-		meters.commits.Add(ctx, 1)
-		comparison.applied(c)
+		meters.commits.Add(ctx, int64(len(commits)))
+		comparison.applied(commits[len(commits)-1])
+		if f.reached.Load() > 0 && len(commits) < atOnceMax {
+			if err := pace.Pause(ctx, gatherPause); err != nil {
+				return err
+			}
+		}
 	}
+}
+
+// gather adds to a commit those behind it that have come, as many as are applied at once. One that says anything of digests
+// is the last, because a copy is compared as of that commit and none behind it.
+func gather(commits []*feed.Commit, reader *feed.Reader) []*feed.Commit {
+	for len(commits) < atOnceMax {
+		if ordered, told := digest.Of(commits[len(commits)-1]); ordered || told != nil {
+			break
+		}
+		c := reader.Arrived()
+		if c == nil {
+			break
+		}
+		commits = append(commits, c)
+	}
+	return commits
 }
 
 // askEnd asks for the log's end where it is to be asked. Where it does not answer the copy counts as behind in the end.
