@@ -29,9 +29,11 @@ const (
 	hangs = 10 * time.Second // of a store that is stopped
 	// goesOn is for how long the others must have had the partitions before a store that was killed starts again.
 	goesOn = 2 * time.Second
-	// settles is for how long stores are left alone before that is measured; snapshots are taken meanwhile.
-	settles = 20 * time.Second
-	idles   = 10 * time.Second // in which a store at rest is measured
+	// settles is for how long stores are left alone before one at rest is measured. Before that they have work that the
+	// writers have left: snapshots of what was written, the scrub of it, merges of the engine.
+	settles = 2 * time.Minute
+	rests   = 30 * time.Second // in which a store is measured that nobody asks for anything
+	idles   = 10 * time.Second // in which nothing happens to stores that are written to
 
 	standbyRounds = 3   // at most
 	standbyBar    = 0.9 // times the writes without one
@@ -53,9 +55,9 @@ func (b *bench) takeover(ctx context.Context) (err error) {
 			"%d writers replace items drawn at random, each of one partition, every %s and each after its last write was answered, with an idempotency key, by the client of Go over loopback. "+
 			"The store that owns most is killed, or stopped by SIGSTOP and let go on after %s, or told to end by SIGTERM. The gap is the longest time in which no write to any one "+
 			"partition of that store was acknowledged. When it is back, it takes partitions again: that gap, of any partition, stands beside it. Without any event it is the longest of each partition in %s. Between two events everything has an owner "+
-			"and a warm standby again, and every store owns something. Errors are writes that the client gave up, of all that were begun. A store at rest is the busiest of them for %s. Writes with and "+
+			"and a warm standby again, and every store owns something. Errors are writes that the client gave up, of all that were begun. Behind the writers is the busiest of them for %s, from when the last writer has ended and the copies are warm; a store at rest is that %s later, for as long. Writes with and "+
 			"without a standby are those of as many writers, as fast as they are answered.",
-		takeoverStores, takeoverPartitions, measure.Number(takeoverItems), takeoverPartitions*takeoverWriters, takeoverEvery, hangs, idles, idles))
+		takeoverStores, takeoverPartitions, measure.Number(takeoverItems), takeoverPartitions*takeoverWriters, takeoverEvery, hangs, idles, rests, settles))
 	t.Columns = append(slices.Clone(gapColumns), "CPU %", "writes/s", "times without")
 	dir, err := b.scratch("takeover")
 	if err != nil {
@@ -111,6 +113,9 @@ func (o *takeovers) prepare(ctx context.Context) error {
 const (
 	besideStandby  = "writes, with a standby"
 	withoutStandby = "writes, without"
+
+	storeBehind = "a store behind the writers"
+	storeAtRest = "a store at rest"
 )
 
 // beside measures what a standby costs who writes, on a machine that has both.
@@ -146,25 +151,33 @@ func (o *takeovers) beside(ctx context.Context) error {
 	return o.declare(ctx, 1)
 }
 
-// rest measures stores that have nothing to do.
+// rest measures stores that have nothing to do, and before that stores that have what the writers have left.
 func (o *takeovers) rest(ctx context.Context) error {
+	if err := o.unasked(ctx, storeBehind); err != nil {
+		return err
+	}
 	if err := wait(ctx, settles); err != nil {
 		return err
 	}
+	return o.unasked(ctx, storeAtRest)
+}
+
+// unasked measures the stores for a while in which nobody asks them for anything.
+func (o *takeovers) unasked(ctx context.Context, row string) error {
 	before := make([]time.Duration, len(o.fleet.stores))
 	began := time.Now()
 	for i, s := range o.fleet.stores {
 		before[i] = measure.CPUOf(s.pid())
 	}
-	if err := wait(ctx, idles); err != nil {
+	if err := wait(ctx, rests); err != nil {
 		return err
 	}
 	most := 0.0
 	for i, s := range o.fleet.stores {
 		most = max(most, 100*float64(measure.CPUOf(s.pid())-before[i])/float64(time.Since(began)))
 	}
-	o.b.say("  a store at rest: %.2f %% of a processor", most)
-	o.table.Row("a store at rest").Add("CPU %", most)
+	o.b.say("  %s: %.2f %% of a processor", row, most)
+	o.table.Row(row).Add("CPU %", most)
 	return nil
 }
 
@@ -195,7 +208,7 @@ func (o *takeovers) events(ctx context.Context, times int) error {
 	}
 	o.b.sayFailed(o.writers.acks)
 	t.AtMost("planned stop, errors", t.Series(eventStop, "errors"), 0, "", judged)
-	t.AtMost("a store at rest", t.Series("a store at rest", "CPU %"), storeIdleBar, "% of a processor", judged)
+	t.AtMost(storeAtRest, t.Series(storeAtRest, "CPU %"), storeIdleBar, "% of a processor", judged)
 	t.AtLeast("writes with a standby, beside none", t.Ratio(besideStandby, withoutStandby, "writes/s"), standbyBar, "times", judged)
 	return o.b.draw("takeover.svg", o.picture(takeoverLabel, kinds))
 }
