@@ -269,14 +269,17 @@ func (c *Catalog) Create(ctx context.Context, database, name string, spec Contai
 	for i, r := range feed.EvenRanges(spec.Partitions) {
 		info.Partitions = append(info.Partitions, PartitionInfo{Number: uint32(i), Range: r, Log: feed.NewLogID()})
 	}
-	data, err := json.Marshal(info)
-	if err != nil {
-		return ContainerInfo{}, fmt.Errorf("container %s/%s: %w", database, name, err)
-	}
 	// The record before the logs, so that no log is there without a name (see examine). In a
 	// damaged catalog the name may be that of a container whose record was lost.
 	if err := c.Sound(ctx); err != nil {
 		return ContainerInfo{}, err
+	}
+	if err := c.giveRID(ctx, &info); err != nil {
+		return ContainerInfo{}, err
+	}
+	data, err := json.Marshal(info)
+	if err != nil {
+		return ContainerInfo{}, fmt.Errorf("container %s/%s: %w", database, name, err)
 	}
 	_, err = c.kv.Create(ctx, catalogKey(database, name), data)
 	if err != nil && !errors.Is(err, jetstream.ErrKeyExists) {

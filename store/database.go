@@ -2,11 +2,10 @@ package store
 
 import (
 	"context"
-	"encoding/base32"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/leases/bucket"
+	"github.com/millrace/millrace/store/rid"
 )
 
 // DatabaseInfo is a database as the catalog holds it. A database is there if it
@@ -24,6 +24,9 @@ import (
 type DatabaseInfo struct {
 	Name    string    `json:"name"`
 	Created time.Time `json:"created"`
+	// GivenRID is the text of RID where a database has one of its own: those that
+	// earlier releases created, and those that containers imply, have none.
+	GivenRID string `json:"rid,omitempty"`
 	// Revision is the catalog's version of the record; 0 if the database has
 	// none and is there because of its containers.
 	Revision uint64 `json:"-"`
@@ -56,6 +59,10 @@ func (c *Catalog) CreateDatabase(ctx context.Context, name string) (DatabaseInfo
 		return DatabaseInfo{}, err
 	}
 	info := DatabaseInfo{Name: name, Created: time.Now().UTC()}
+	var err error
+	if info.GivenRID, err = c.drawDatabaseRID(ctx); err != nil {
+		return info, err
+	}
 	data, err := json.Marshal(info)
 	if err != nil {
 		return info, fmt.Errorf("database %s: %w", name, err)
@@ -69,6 +76,22 @@ func (c *Catalog) CreateDatabase(ctx context.Context, name string) (DatabaseInfo
 	}
 	c.copy(ctx, name)
 	return info, nil
+}
+
+// drawDatabaseRID returns the text of a resource id that no database has. A database that is
+// deleted and made again has another, so a link to the one before does not lead to it.
+func (c *Catalog) drawDatabaseRID(ctx context.Context) (string, error) {
+	all, err := c.Databases(ctx)
+	if err != nil {
+		return "", err
+	}
+	for {
+		var drawn rid.Database
+		rand.Read(drawn[:]) // never returns an error since Go 1.24
+		if drawn != (rid.Database{}) && !slices.ContainsFunc(all, func(i DatabaseInfo) bool { return i.RID() == drawn }) {
+			return drawn.String(), nil
+		}
+	}
 }
 
 // copy keeps the second copy of a database's record. One that cannot be written now
@@ -134,7 +157,7 @@ func implied(containers []ContainerInfo) map[string]DatabaseInfo {
 	for i := range containers {
 		name, created := containers[i].Database, containers[i].Created
 		if info, ok := all[name]; !ok || created.Before(info.Created) {
-			all[name] = DatabaseInfo{Name: name, Created: created}
+			all[name] = DatabaseInfo{Name: name, Created: created, GivenRID: containers[i].RID().Database().String()}
 		}
 	}
 	return all
@@ -315,27 +338,40 @@ func (c *Catalog) SetPolicies(ctx context.Context, seen *ContainerInfo, policies
 	})
 }
 
-// DatabaseRID returns the resource id of a database in the Azure Cosmos DB
-// protocol, four bytes that its name decides.
-func DatabaseRID(name string) [4]byte {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(name)) // a hash takes everything
-	return [4]byte(h.Sum(nil))
-}
-
-// RID returns the resource id of the container in the Azure Cosmos DB protocol:
-// the four bytes of its database and four of its own, of which the first has the
-// high bit set. A container that is made anew has another.
-func (i *ContainerInfo) RID() [8]byte {
-	var rid [8]byte
-	database := DatabaseRID(i.Database)
-	copy(rid[:4], database[:])
-	if id, err := base32.StdEncoding.DecodeString(strings.ToUpper(string(i.ID))); err == nil && len(id) == 5 {
-		copy(rid[4:], id[1:])
+// RID returns the resource id of the database in the Azure Cosmos DB protocol. One that is
+// deleted and created again has another.
+func (i *DatabaseInfo) RID() rid.Database {
+	if given, err := rid.ParseDatabase(i.GivenRID); err == nil {
+		return given
 	}
-	rid[4] |= 0x80
-	return rid
+	return rid.ImpliedDatabase(i.Name)
 }
 
-// RIDText returns the text of a resource id of 4, 8 or 16 bytes: base64 with - for /.
-func RIDText(rid []byte) string { return encodeRID(rid) }
+// RID returns the resource id of the container in the Azure Cosmos DB protocol, which begins
+// with that of its database. A container that is made anew has another; one that is restored has
+// that of the container that the backup is of.
+func (i *ContainerInfo) RID() rid.Container {
+	if given, err := rid.ParseContainer(i.GivenRID); err == nil {
+		return given
+	}
+	return rid.NewContainer(rid.ImpliedDatabase(i.Database), i.ID)
+}
+
+// giveRID gives a container that is made a resource id, if its database has one of its own.
+func (c *Catalog) giveRID(ctx context.Context, info *ContainerInfo) error {
+	entry, err := c.kv.Get(ctx, databasePrefix+info.Database)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read database %s from the catalog: %w", info.Database, err)
+	}
+	database, err := decodeDatabase(entry)
+	if err != nil {
+		return err
+	}
+	if database.GivenRID != "" {
+		info.GivenRID = rid.NewContainer(database.RID(), info.ID).String()
+	}
+	return nil
+}

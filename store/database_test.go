@@ -2,7 +2,6 @@ package store_test
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"slices"
 	"strings"
@@ -11,8 +10,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/natsd/natstest"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/rid"
 )
 
 func newCatalog(t *testing.T) *store.Catalog {
@@ -106,31 +107,71 @@ func TestCatalog_APublicationIsNotTakenBack(t *testing.T) {
 	}
 }
 
-func TestContainerInfo_RIDIsWellFormed(t *testing.T) {
+// What is deleted and made again has another resource id, and so has a container in a database that was.
+func TestRID_OfWhatIsMadeAnew(t *testing.T) {
 	t.Parallel()
 	c := newCatalog(t)
 	spec := store.ContainerSpec{PartitionKey: []string{"/a"}}
-	first, err := c.Create(t.Context(), "shop", "things", spec)
-	if err != nil {
-		t.Fatal(err)
+	declare := func(created bool) (rid.Database, rid.Container) {
+		t.Helper()
+		if created {
+			if _, err := c.CreateDatabase(t.Context(), "shop"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		info, err := c.Create(t.Context(), "shop", "things", spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		database, err := c.Database(t.Context(), "shop")
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := c.Databases(t.Context())
+		if err != nil || len(all) != 1 || all[0].RID() != database.RID() {
+			t.Errorf("listed %+v, %v; read %+v", all, err, database)
+		}
+		if info.RID().Database() != database.RID() || info.RID()[4]&0x80 == 0 {
+			t.Errorf("rid %x: want the database's %x and then the high bit", info.RID(), database.RID())
+		}
+		return database.RID(), info.RID()
 	}
-	if err := c.Delete(t.Context(), "shop", "things"); err != nil {
-		t.Fatal(err)
+	databases, containers := map[rid.Database]bool{}, map[rid.Container]bool{}
+	for range 2 {
+		database, container := declare(true)
+		databases[database], containers[container] = true, true
+		if err := c.Delete(t.Context(), "shop", "things"); err != nil {
+			t.Fatal(err)
+		}
+		_, container = declare(false)
+		containers[container] = true
+		if err := c.DeleteDatabase(t.Context(), "shop"); err != nil {
+			t.Fatal(err)
+		}
 	}
-	again, err := c.Create(t.Context(), "shop", "things", spec)
-	if err != nil {
-		t.Fatal(err)
+	if _, implied := declare(false); len(databases) != 2 || len(containers) != 4 || containers[implied] {
+		t.Errorf("%d databases and %d containers have an id of their own, want 2 and 4", len(databases), len(containers))
 	}
-	rid, second := first.RID(), again.RID()
-	if rid == second {
-		t.Error("a container that was made anew has the rid of the one before")
+}
+
+// A record without a resource id, as earlier releases wrote them, has one all the same; that of a restored container is the
+// backup's.
+func TestRID_OfRecords(t *testing.T) {
+	t.Parallel()
+	c := newCatalog(t)
+	info := store.ContainerInfo{
+		Database: "shop", Name: "things", ID: feed.ResourceID("abcdefgh"), Spec: store.ContainerSpec{PartitionKey: []string{"/a"}},
 	}
-	if [4]byte(rid[:4]) != store.DatabaseRID("shop") || rid[4]&0x80 == 0 {
-		t.Errorf("rid %x: want the database's %x and then the high bit", rid, store.DatabaseRID("shop"))
+	if got, want := info.RID(), rid.NewContainer(rid.ImpliedDatabase("shop"), "abcdefgh"); got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
-	back, err := base64.StdEncoding.DecodeString(strings.ReplaceAll(store.RIDText(rid[:]), "-", "/"))
-	if err != nil || !cmp.Equal(rid[:], back) {
-		t.Errorf("%s decodes to %x, %v", store.RIDText(rid[:]), back, err)
+	database := store.DatabaseInfo{Name: "shop"}
+	if got, want := database.RID(), rid.ImpliedDatabase("shop"); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	restored, err := c.RestoreContainer(t.Context(), info, "backup")
+	if err != nil || restored.ID == info.ID || restored.RID() != info.RID() {
+		t.Errorf("restored %+v, %v", restored, err)
 	}
 }
 

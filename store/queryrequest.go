@@ -6,6 +6,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store/query"
+	"github.com/millrace/millrace/store/rid"
 )
 
 // Limits of queries.
@@ -64,7 +65,7 @@ type Query struct {
 	// System gives items their system properties where the query reads them, with
 	// rids that begin with RID.
 	System bool
-	RID    [8]byte
+	RID    rid.Container
 	// Explain asks for nothing but how the query would be answered.
 	Explain bool
 }

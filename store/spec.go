@@ -110,6 +110,9 @@ type ContainerInfo struct {
 	// Spec, such as its indexing policy, in that protocol's JSON. May be empty.
 	Policies json.RawMessage `json:"policies,omitempty"`
 	Created  time.Time       `json:"created"`
+	// GivenRID is the text of RID where ID and the database's name do not tell it: in
+	// a database with a resource id of its own, and of a container that was restored.
+	GivenRID string `json:"rid,omitempty"`
 	// Origin is what the container was restored from; nil if it was not.
 	Origin *Origin `json:"origin,omitempty"`
 	// Revision is the catalog's version of this record, for compare-and-set.

@@ -2,13 +2,10 @@ package store
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/base64"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/document"
 )
 
@@ -18,28 +15,6 @@ var SystemProperties = [...]string{"_rid", "_self", "_etag", "_attachments", "_t
 
 // attachments is what _attachments says of every item.
 const attachments = "attachments/"
-
-// ItemRID returns the _rid of an item: 16 bytes in the protocol's base64, which has
-// - for /. The first eight are those of its container, the others a hash of the
-// partition key and the id; so an item that is deleted and made again has the same.
-func ItemRID(containerRID [8]byte, key feed.PartitionKey, id string) string {
-	var buf [256]byte
-	// The encoding of a key ends itself, so what follows it is the id.
-	text := append(append(buf[:0], key.Encoded()...), id...)
-	sum := sha256.Sum256(text)
-	rid := append(containerRID[:], sum[:8]...)
-	return encodeRID(rid)
-}
-
-// ItemSelf returns the _self of an item, a link by rids that ends with a slash.
-func ItemSelf(containerRID [8]byte, itemRID string) string {
-	return "dbs/" + encodeRID(containerRID[:4]) + "/colls/" + encodeRID(containerRID[:]) + "/docs/" + itemRID + "/"
-}
-
-// encodeRID returns the text of a rid of 4, 8 or 16 bytes.
-func encodeRID(rid []byte) string {
-	return strings.ReplaceAll(base64.StdEncoding.EncodeToString(rid), "/", "-")
-}
 
 // AppendSystem appends to dst the JSON of an item, body, with its system properties
 // as the last members; those that body has itself are left out. etag is the item's

@@ -1,8 +1,6 @@
 package store_test
 
 import (
-	"encoding/base64"
-	"strings"
 	"testing"
 
 	"github.com/millrace/millrace/store"
@@ -25,22 +23,5 @@ func TestSystemPropertiesAreAppended(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", got, c.want)
 			}
 		})
-	}
-}
-
-func TestItemRIDIsWellFormed(t *testing.T) {
-	rid := [8]byte{0xff, 1, 2, 3, 0x80, 5, 6, 7}
-	a := store.ItemRID(rid, key(t, "k"), "1")
-	data, err := base64.StdEncoding.DecodeString(strings.ReplaceAll(a, "-", "/"))
-	if err != nil || len(data) != 16 || [8]byte(data[:8]) != rid {
-		t.Fatalf("%s: %x, %v; want 16 bytes that begin with the container's", a, data, err)
-	}
-	for _, other := range []string{store.ItemRID(rid, key(t, "k1"), ""), store.ItemRID(rid, key(t, "k"), "2"), store.ItemRID(rid, key(t, "k", "1"), "")} {
-		if a == other {
-			t.Errorf("two items share the rid %s", a)
-		}
-	}
-	if got, want := store.ItemSelf(rid, a), "dbs/-wECAw==/colls/-wECA4AFBgc=/docs/"+a+"/"; got != want {
-		t.Errorf("self %s, want %s", got, want)
 	}
 }

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/millrace/millrace/store"
 )
 
 // dateWindow is how far the date of a signature may be off, as in the service.
@@ -93,7 +91,7 @@ func signedText(method string, t *target, msDate, date string) func(link string)
 }
 
 // links returns the forms of a link that clients sign: by name, as it is in the URL, in lower
-// case, and by the resource id of the container, which some clients use for what they know
+// case, and by the resource id in lower case, which some clients use for what they know
 // by its id.
 func (s *Server) links(t *target) []string {
 	links := append(make([]string, 0, 6), t.link)
@@ -109,9 +107,8 @@ func (s *Server) links(t *target) []string {
 			add(strings.ToLower(c.ridText))
 		}
 	}
-	if t.noun == nounDatabase || t.noun == nounContainers {
-		rid := store.DatabaseRID(t.database)
-		add(strings.ToLower(store.RIDText(rid[:])))
+	if t.byRID() { // by the last of its ids alone
+		add(strings.ToLower(t.link[strings.LastIndexByte(t.link, '/')+1:]))
 	}
 	return links
 }

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/gateway"
 )
 
@@ -38,8 +37,7 @@ func TestAuthorize_FormsOfSignatures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rid := info.RID()
-	ridText := store.RIDText(rid[:])
+	ridText := info.RID().String()
 	// Until the gateway follows the catalog it does not know containers by their rid.
 	for range 500 {
 		date := now()

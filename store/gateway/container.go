@@ -70,7 +70,7 @@ func begun(err error) error {
 // containerInfo returns the container of a request as the catalog holds it now.
 func (s *Server) containerInfo(x *exchange) (store.ContainerInfo, error) {
 	info, err := s.client.Catalog().Get(x.ctx, x.target.database, x.target.container)
-	if err == nil && info.State != store.ContainerReady {
+	if err == nil && (info.State != store.ContainerReady || !x.target.means(info.RID())) {
 		err = &store.NoContainerError{Database: x.target.database, Name: x.target.container}
 	}
 	if isType[*store.NoContainerError](err) {
@@ -102,9 +102,8 @@ func answerContainer(x *exchange, status int, charge float64, info *store.Contai
 	if err != nil {
 		return err
 	}
-	rid := info.RID()
 	h := x.w.Header()
-	h.Set(headerContentPath, store.RIDText(rid[:]))
+	h.Set(headerContentPath, info.RID().String())
 	h.Set(headerAltPath, "dbs/"+info.Database+"/colls/"+info.Name)
 	x.etag(revisionTag(info.Revision))
 	return x.answerJSON(status, charge, body)
@@ -175,7 +174,7 @@ func (s *Server) replaceSeen(x *exchange, info *store.ContainerInfo) (replaced s
 func (s *Server) deleteContainer(x *exchange) error {
 	// In any state: one that is still being made or deleted, by a request that was cut off, can be deleted too.
 	info, err := s.client.Catalog().Get(x.ctx, x.target.database, x.target.container)
-	if isType[*store.NoContainerError](err) {
+	if isType[*store.NoContainerError](err) || err == nil && !x.target.means(info.RID()) {
 		return absent(x)
 	}
 	if err != nil {
@@ -217,8 +216,9 @@ func (s *Server) containersOf(x *exchange) ([]store.ContainerInfo, error) {
 }
 
 // containerBodies are the bodies of a database's containers, by name.
-func (s *Server) containerBodies(x *exchange) (bodies []json.RawMessage, rid string, err error) {
-	if _, err := s.database(x); err != nil {
+func (s *Server) containerBodies(x *exchange) (bodies []json.RawMessage, owner string, err error) {
+	database, err := s.database(x)
+	if err != nil {
 		return nil, "", err
 	}
 	infos, err := s.containersOf(x)
@@ -235,14 +235,13 @@ func (s *Server) containerBodies(x *exchange) (bodies []json.RawMessage, rid str
 			return nil, "", err
 		}
 	}
-	database := store.DatabaseRID(x.target.database)
-	return bodies, store.RIDText(database[:]), nil
+	return bodies, database.RID().String(), nil
 }
 
 func (s *Server) listContainers(x *exchange) error {
-	bodies, rid, err := s.containerBodies(x)
+	bodies, owner, err := s.containerBodies(x)
 	if err != nil {
 		return err
 	}
-	return answerList(x, rid, "DocumentCollections", bodies)
+	return answerList(x, owner, "DocumentCollections", bodies)
 }

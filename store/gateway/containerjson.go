@@ -240,8 +240,7 @@ func containerBody(info *store.ContainerInfo) (*containerAnswer, error) {
 	if err != nil {
 		return nil, err
 	}
-	rid := info.RID()
-	database, text := store.RIDText(rid[:4]), store.RIDText(rid[:])
+	own := info.RID()
 	key := partitionKeyJSON{Kind: kindHash, Version: 2}
 	for _, pointer := range info.Spec.PartitionKey {
 		key.Paths = append(key.Paths, pathOf(pointer))
@@ -254,7 +253,7 @@ func containerBody(info *store.ContainerInfo) (*containerAnswer, error) {
 		ConflictResolution: orDefault(kept.ConflictResolution, conflictDefault),
 		Geospatial:         orDefault(kept.Geospatial, geospatialDefault),
 		AnalyticalTTL:      kept.AnalyticalTTL, ChangeFeedPolicy: kept.ChangeFeedPolicy,
-		RID: text, Modified: unixSeconds(info.Created), Self: "dbs/" + database + "/colls/" + text + "/",
+		RID: own.String(), Modified: unixSeconds(info.Created), Self: own.Self(),
 		ETag: `"` + revisionTag(info.Revision) + `"`, Documents: "docs/", Procedures: "sprocs/", Triggers: "triggers/",
 		Functions: "udfs/", Conflicts: "conflicts/",
 	}

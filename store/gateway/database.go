@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/rid"
 )
 
 // databaseJSON is the body of a database.
@@ -23,11 +24,10 @@ type databaseJSON struct {
 }
 
 func databaseBody(info *store.DatabaseInfo) databaseJSON {
-	rid := store.DatabaseRID(info.Name)
-	text := store.RIDText(rid[:])
+	own := info.RID()
 	etag := revisionTag(info.Revision)
 	return databaseJSON{
-		ID: info.Name, RID: text, Self: "dbs/" + text + "/", ETag: `"` + etag + `"`, Containers: "colls/", Users: "users/",
+		ID: info.Name, RID: own.String(), Self: own.Self(), ETag: `"` + etag + `"`, Containers: "colls/", Users: "users/",
 		Modified: unixSeconds(info.Created), etagText: etag,
 	}
 }
@@ -83,6 +83,9 @@ func parseMatchingText(text string) string {
 // unless the request is for the database itself: the substatus means a missing parent.
 func (s *Server) database(x *exchange) (store.DatabaseInfo, error) {
 	info, err := s.client.Catalog().Database(x.ctx, x.target.database)
+	if err == nil && x.target.databaseRID != (rid.Database{}) && info.RID() != x.target.databaseRID {
+		err = &store.NoDatabaseError{Name: x.target.database}
+	}
 	if isType[*store.NoDatabaseError](err) && x.target.noun == nounDatabase {
 		return info, refuse(http.StatusNotFound, "%v", err)
 	}
@@ -138,7 +141,7 @@ func (s *Server) databaseBodies(x *exchange) ([]json.RawMessage, error) {
 
 // answerList answers a page of resources other than items. The continuation is the number of
 // resources on earlier pages. That is good enough for lists that are short and seldom change.
-func answerList(x *exchange, rid, name string, all []json.RawMessage) error {
+func answerList(x *exchange, owner, name string, all []json.RawMessage) error {
 	limit, err := parseHeaderInt(x.header(headerPageItems), headerPageItems)
 	if err != nil {
 		return err
@@ -154,20 +157,20 @@ func answerList(x *exchange, rid, name string, all []json.RawMessage) error {
 		page = page[:limit]
 		x.w.Header().Set(headerContinuation, strconv.Itoa(from+limit))
 	}
-	body := appendList(nil, rid, name, page)
+	body := appendList(nil, owner, name, page)
 	x.w.Header().Set(headerItemCount, strconv.Itoa(len(page)))
 	x.answer(http.StatusOK, pageCharge(len(body)), body)
 	return nil
 }
 
 // appendList appends a feed: _rid of the owner, the resources and their count.
-func appendList[T ~[]byte](dst []byte, rid, name string, all []T) []byte {
+func appendList[T ~[]byte](dst []byte, owner, name string, all []T) []byte {
 	size := 64
 	for _, r := range all {
 		size += len(r) + 1
 	}
 	out := bytes.NewBuffer(append(make([]byte, 0, len(dst)+size), dst...))
-	out.WriteString(`{"_rid":"` + rid + `","` + name + `":[`)
+	out.WriteString(`{"_rid":"` + owner + `","` + name + `":[`)
 	for i, r := range all {
 		if i > 0 {
 			out.WriteByte(',')

@@ -9,13 +9,14 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/rid"
 )
 
 // collection is a container with what requests for its items need.
 type collection struct {
 	*store.Container
 	info    store.ContainerInfo
-	rid     [8]byte
+	rid     rid.Container
 	ridText string
 	link    string // by names
 }
@@ -25,9 +26,9 @@ func newCollection(client *store.Client, info store.ContainerInfo) (*collection,
 	if err != nil {
 		return nil, err
 	}
-	rid := info.RID()
+	own := info.RID()
 	return &collection{
-		Container: ct, info: info, rid: rid, ridText: store.RIDText(rid[:]), link: "dbs/" + info.Database + "/colls/" + info.Name,
+		Container: ct, info: info, rid: own, ridText: own.String(), link: "dbs/" + info.Database + "/colls/" + info.Name,
 	}, nil
 }
 
@@ -45,6 +46,7 @@ type directory struct {
 
 	mu      sync.RWMutex
 	known   map[string]*collection // nil: it does not follow the catalog
+	byRID   map[rid.Container]*collection
 	deleted map[feed.ResourceID]bool
 }
 
@@ -61,7 +63,7 @@ func (d *directory) run(ctx context.Context, log *slog.Logger) {
 		// Without the watch nothing would tell of a container that was deleted and made again,
 		// so requests ask the catalog until it is followed again.
 		d.mu.Lock()
-		d.known = nil
+		d.known, d.byRID = nil, nil
 		d.mu.Unlock()
 		if err != nil && ctx.Err() == nil {
 			log.Warn("the gateway cannot follow the catalog; trying again", slog.Any("error", err))
@@ -94,7 +96,10 @@ func (d *directory) applyCatalog(infos []store.ContainerInfo) {
 			known[info.Database+"/"+info.Name] = c
 		}
 	}
-	d.known, d.deleted = known, deleted
+	d.known, d.deleted, d.byRID = known, deleted, make(map[rid.Container]*collection, len(known))
+	for _, c := range known {
+		d.byRID[c.rid] = c
+	}
 }
 
 // forget removes a container that this process has deleted, before the watch of the catalog
@@ -109,6 +114,7 @@ func (d *directory) forget(id feed.ResourceID) {
 	for name, c := range d.known {
 		if c.info.ID == id {
 			delete(d.known, name)
+			delete(d.byRID, c.rid)
 		}
 	}
 }
@@ -138,6 +144,9 @@ func (d *directory) find(ctx context.Context, database, name string) (*collectio
 // collection returns the container of a request, and names it in the answer's headers.
 func (s *Server) collection(x *exchange) (*collection, error) {
 	c, err := s.directory.find(x.ctx, x.target.database, x.target.container)
+	if err == nil && !x.target.means(c.rid) {
+		err = &store.NoContainerError{Database: x.target.database, Name: x.target.container}
+	}
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, err
 	}
@@ -147,8 +156,8 @@ func (s *Server) collection(x *exchange) (*collection, error) {
 	h := x.w.Header()
 	h.Set(headerContentPath, c.ridText)
 	h.Set(headerAltPath, c.link)
-	if rid := x.header(headerCollection); rid != "" && rid != c.ridText {
-		return nil, refuseAs(400, 1024, "container %s has the resource id %s, the request is meant for %s", c.info.Name, c.ridText, clip(rid))
+	if meant := x.header(headerCollection); meant != "" && meant != c.ridText {
+		return nil, refuseAs(400, 1024, "container %s has the resource id %s, the request is meant for %s", c.info.Name, c.ridText, clip(meant))
 	}
 	return c.consistent(x), nil
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/rid"
 )
 
 // itemWrite is a write of one item, as its request asks for it.
@@ -55,7 +56,10 @@ func (s *Server) replaceItem(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	w.op.ID, w.op.IfMatch = x.target.id, parseMatching(x.header("If-Match")).etag
+	if w.op.ID, err = w.c.itemID(x, w.key); err != nil {
+		return err
+	}
+	w.op.IfMatch = parseMatching(x.header("If-Match")).etag
 	return s.write(x, w)
 }
 
@@ -64,7 +68,10 @@ func (s *Server) patchItem(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	w.op.ID, w.op.IfMatch = x.target.id, parseMatching(x.header("If-Match")).etag
+	if w.op.ID, err = w.c.itemID(x, w.key); err != nil {
+		return err
+	}
+	w.op.IfMatch = parseMatching(x.header("If-Match")).etag
 	return s.write(x, w)
 }
 
@@ -73,7 +80,10 @@ func (s *Server) deleteItem(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	w.op.ID, w.op.IfMatch = x.target.id, parseMatching(x.header("If-Match")).etag
+	if w.op.ID, err = w.c.itemID(x, w.key); err != nil {
+		return err
+	}
+	w.op.IfMatch = parseMatching(x.header("If-Match")).etag
 	return s.write(x, w)
 }
 
@@ -219,11 +229,11 @@ func (w *itemWrite) explain(err error) error {
 
 // appendItem appends an item as answers have it, with its system properties.
 func (c *collection) appendItem(dst []byte, item *store.Item) []byte {
-	rid := store.ItemRID(c.rid, item.Key, item.ID)
+	self := rid.Item(c.rid, item.Key, item.ID)
 	if dst == nil {
 		dst = make([]byte, 0, len(item.Body)+256)
 	}
-	return store.AppendSystem(dst, item.Body, rid, store.ItemSelf(c.rid, rid), item.ETag, item.Modified)
+	return store.AppendSystem(dst, item.Body, self.String(), self.ItemSelf(), item.ETag, item.Modified)
 }
 
 func (s *Server) readItem(x *exchange) error {
@@ -238,9 +248,13 @@ func (s *Server) readItem(x *exchange) error {
 	if !given {
 		return errNoKey
 	}
+	id, err := c.itemID(x, key)
+	if err != nil {
+		return s.explainAbsence(x, c, err)
+	}
 	p := c.PartitionFor(key)
 	resp, err := c.Do(x.ctx, &store.Request{Partition: p, Transact: &store.Transact{Key: key, Ops: []store.Operation{
-		{Kind: store.OpRead, ID: x.target.id, IfNoneMatch: parseMatching(x.header("If-None-Match")).etag},
+		{Kind: store.OpRead, ID: id, IfNoneMatch: parseMatching(x.header("If-None-Match")).etag},
 	}}})
 	if err != nil {
 		x.saw(p, refusedAt(err)) // that it is not there is seen too

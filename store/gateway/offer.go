@@ -106,10 +106,10 @@ func offerBody(info *store.ContainerInfo) (*offerJSON, error) {
 	if kept.Offer != nil {
 		o = *kept.Offer
 	}
-	rid := info.RID()
-	database, text := store.RIDText(rid[:4]), store.RIDText(rid[:])
+	own := info.RID()
+	text := own.String()
 	body := &offerJSON{
-		Resource: "dbs/" + database + "/colls/" + text + "/", ResourceID: text, Type: "Invalid", Version: "V2",
+		Resource: own.Self(), ResourceID: text, Type: "Invalid", Version: "V2",
 		Content: offerContent{Throughput: o.Throughput}, ID: text, RID: text, Self: "offers/" + text + "/",
 		ETag: `"` + revisionTag(info.Revision) + `"`, Modified: unixSeconds(info.Created),
 	}
@@ -163,7 +163,7 @@ func (s *Server) offered(x *exchange) (*store.ContainerInfo, error) {
 		return nil, err
 	}
 	for i := range infos {
-		if rid := infos[i].RID(); infos[i].State == store.ContainerReady && store.RIDText(rid[:]) == x.target.id {
+		if infos[i].State == store.ContainerReady && infos[i].RID().String() == x.target.id {
 			return &infos[i], nil
 		}
 	}

@@ -1,11 +1,11 @@
 package gateway
 
 import (
-	"fmt"
 	"net/http"
 	"strconv"
 
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/rid"
 )
 
 // rangeJSON is one physical partition as clients that place keys themselves see it.
@@ -32,7 +32,7 @@ func (s *Server) readRanges(x *exchange) error {
 		return err
 	}
 	// Numbers are never used again and partitions only split, so their number tells a change.
-	etag := string(c.info.ID) + "-" + strconv.Itoa(len(c.info.Partitions))
+	etag := c.rangesTag()
 	x.etag(etag)
 	if match := x.header("If-None-Match"); match != "" && parseMatchingText(match) == etag {
 		x.answer(http.StatusNotModified, chargeResource, nil)
@@ -51,10 +51,32 @@ func (s *Server) readRanges(x *exchange) error {
 	return x.answerJSON(http.StatusOK, chargeResource, answer)
 }
 
+// rangesTag is the etag of the list of ranges, and of each.
+func (c *collection) rangesTag() string {
+	return string(c.info.ID) + "-" + strconv.Itoa(len(c.info.Partitions))
+}
+
+// readRange answers one physical partition, by its id or its resource id.
+func (s *Server) readRange(x *exchange) error {
+	c, err := s.collection(x)
+	if err != nil {
+		return err
+	}
+	etag := c.rangesTag()
+	for i := range c.info.Partitions {
+		body := c.rangeBody(&c.info.Partitions[i], etag)
+		if x.target.id == body.ID || x.target.id == body.RID {
+			x.etag(etag)
+			return x.answerJSON(http.StatusOK, chargeResource, body)
+		}
+	}
+	return refuse(http.StatusNotFound, "container %s has no range %q; read its ranges again", c.info.Name, clip(x.target.id))
+}
+
 // rangeBody returns what clients are told of a partition. By the parents, all that were before it, they know which of their
 // continuations and session tokens hold in it: those of partitions whose logs are deleted they do not need any more.
 func (c *collection) rangeBody(p *store.PartitionInfo, etag string) rangeJSON {
-	rid := store.RIDText(fmt.Appendf(c.rid[:], "%08d", p.Number))
+	own := rid.Range(c.rid, p.Number)
 	parents := []string{}
 	for i := range c.info.Former {
 		f := &c.info.Former[i]
@@ -63,9 +85,9 @@ func (c *collection) rangeBody(p *store.PartitionInfo, etag string) rangeJSON {
 		}
 	}
 	return rangeJSON{
-		RID: rid, ID: strconv.FormatUint(uint64(p.Number), 10), ETag: `"` + etag + `"`,
+		RID: own.String(), ID: strconv.FormatUint(uint64(p.Number), 10), ETag: `"` + etag + `"`,
 		MinInclusive: p.Range.Min.Hex(), MaxExclusive: p.Range.Max.Hex(), RIDPrefix: p.Number,
-		Self:               "dbs/" + store.RIDText(c.rid[:4]) + "/colls/" + c.ridText + "/pkranges/" + rid + "/",
+		Self:               own.RangeSelf(),
 		ThroughputFraction: 1 / float64(len(c.info.Partitions)), Status: "online", Parents: parents,
 		Modified: unixSeconds(c.info.Created),
 	}

@@ -91,11 +91,11 @@ func (s *Server) queryDatabases(x *exchange) error {
 }
 
 func (s *Server) queryContainers(x *exchange) error {
-	bodies, rid, err := s.containerBodies(x)
+	bodies, owner, err := s.containerBodies(x)
 	if err != nil {
 		return err
 	}
-	return s.queryResources(x, rid, "DocumentCollections", bodies)
+	return s.queryResources(x, owner, "DocumentCollections", bodies)
 }
 
 // resourceQueriesMax bounds the queries over databases and containers that run at once. Those over
@@ -109,7 +109,7 @@ var errResourceQueries = &failure{
 
 // queryResources answers a query over the bodies of resources other than items. The query
 // language is that of items.
-func (s *Server) queryResources(x *exchange, rid, name string, bodies []json.RawMessage) error {
+func (s *Server) queryResources(x *exchange, owner, name string, bodies []json.RawMessage) error {
 	spec, err := parseQuery(x.body)
 	if err != nil {
 		return err
@@ -133,7 +133,7 @@ func (s *Server) queryResources(x *exchange, rid, name string, bodies []json.Raw
 	if err != nil {
 		return store.RefuseQuery(err)
 	}
-	return answerList(x, rid, name, rows)
+	return answerList(x, owner, name, rows)
 }
 
 // resourceRows returns all rows of a query over bodies. They are one partition in memory, so one

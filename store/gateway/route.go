@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/millrace/millrace/store/rid"
 )
 
 // noun is the kind of resource that a path names.
@@ -18,6 +20,7 @@ const (
 	nounContainers
 	nounContainer
 	nounRanges
+	nounRange
 	nounItems
 	nounItem
 	nounOffers
@@ -26,7 +29,7 @@ const (
 )
 
 var nounNames = [...]string{
-	"unknown", "account", "databases", "database", "containers", "container", "ranges", "items", "item", "offers", "offer", "unserved",
+	"unknown", "account", "databases", "database", "containers", "container", "ranges", "range", "items", "item", "offers", "offer", "unserved",
 }
 
 func (n noun) String() string { return nounNames[n] }
@@ -40,6 +43,12 @@ type target struct {
 	database        string
 	container       string
 	id              string
+
+	// Set by Server.resolve where the path names resources by their resource ids. The names
+	// above are then those that they had when they were looked up.
+	databaseRID  rid.Database
+	containerRID rid.Container
+	itemRID      rid.Inside
 }
 
 // unserved are resources of the protocol that Millrace does not have.
@@ -120,6 +129,9 @@ func (t *target) classify(segments []string) noun {
 		return nounUnserved
 	case word(4, "pkranges") && n == 5:
 		return nounRanges
+	case word(4, "pkranges") && n == 6:
+		t.id = segments[5]
+		return nounRange
 	case word(4, "docs") && n == 5:
 		return nounItems
 	case word(4, "docs") && n == 6:

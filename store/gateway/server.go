@@ -79,6 +79,7 @@ func (s *Server) newTable() map[noun]map[string]operation {
 			remove: {name: "delete container", writes: true, serve: s.deleteContainer},
 		},
 		nounRanges: {get: {name: "read ranges", serve: s.readRanges}},
+		nounRange:  {get: {name: "read range", serve: s.readRange}},
 		nounItems: {
 			get:        {name: "read feed", serve: s.readItems},
 			getChanges: {name: "read change feed", serve: s.readChanges},
@@ -170,9 +171,6 @@ func (s *Server) serve(x *exchange) error {
 	if op.writes && access != accessWrite {
 		return refuse(http.StatusForbidden, "a read-only key cannot %s; use a key that writes", op.name)
 	}
-	if op.writes && t.database == store.SystemDatabase {
-		return readOnlySystem(op.name)
-	}
 	x.bodies = s.bodies
 	defer x.releaseBody()
 	if err := x.readBody(op.bodyMax); err != nil {
@@ -189,6 +187,12 @@ func (s *Server) serve(x *exchange) error {
 	ctx, cancel := context.WithTimeout(x.ctx, s.cfg.RequestTimeout)
 	defer cancel()
 	x.ctx = ctx
+	if err := s.resolve(x); err != nil {
+		return err
+	}
+	if op.writes && x.target.database == store.SystemDatabase {
+		return readOnlySystem(op.name)
+	}
 	return op.serve(x)
 }
 

@@ -98,6 +98,8 @@ func TestPKRanges_NameTheParentsOfChildren(t *testing.T) {
 	t.Parallel()
 	w := newSplitWorld(t)
 	before := w.ask("GET", "/dbs/shop/colls/things/pkranges", "").is(200)
+	item := selfOf(t, w.ask("GET", "/dbs/shop/colls/things/docs/1", "", keyHeader, `["k1"]`).is(200).body)
+	container := selfOf(t, w.ask("GET", "/dbs/shop/colls/things", "").is(200).body)
 	w.split()
 	var list struct {
 		Ranges []struct {
@@ -117,6 +119,8 @@ func TestPKRanges_NameTheParentsOfChildren(t *testing.T) {
 		w.ask("GET", "/dbs/shop/colls/things/docs", "", with...).is(410, "1002")
 	}
 	w.ask("GET", "/dbs/shop/colls/things/docs/1", "", keyHeader, `["k1"]`).is(200)
+	w.follow("GET", container.in("pkranges"), "").is(200) // links hold
+	w.follow("GET", item, "", keyHeader, `["k1"]`).is(200)
 }
 
 // A read feed that has come half way goes on in the children: of the whole container, and of a child with the continuation

@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/query"
+	"github.com/millrace/millrace/store/rid"
 )
 
 // TestPagesShowWhatDoesNotChangeOnce reads queries by pages while other items come, go
@@ -273,14 +274,14 @@ func TestQueriesReadSystemProperties(t *testing.T) {
 		t.Fatal(err)
 	}
 	info := s.ct.Info()
-	rid := store.ItemRID(info.RID(), item.Key, item.ID)
-	whole := string(store.AppendSystem(nil, item.Body, rid, store.ItemSelf(info.RID(), rid), item.ETag, item.Modified))
+	own := rid.Item(info.RID(), item.Key, item.ID)
+	whole := string(store.AppendSystem(nil, item.Body, own.String(), own.ItemSelf(), item.ETag, item.Modified))
 	etag := strings.Trim(fmt.Sprintf("%q", `"`+item.ETag.String()+`"`), " ")
 	for text, want := range map[string]string{
 		`SELECT * FROM c WHERE c.id = "` + item.ID + `"`:                                     whole,
 		`SELECT VALUE c._etag FROM c WHERE c.id = "` + item.ID + `"`:                         etag,
-		`SELECT c._rid FROM c WHERE c._ts > 1600000000 AND c._rid = "` + rid + `"`:           `{"_rid":"` + rid + `"}`,
-		`SELECT VALUE c.shop FROM c WHERE c._rid = "` + rid + `"`:                            `"s1"`,
+		`SELECT c._rid FROM c WHERE c._ts > 1600000000 AND c._rid = "` + own.String() + `"`:  `{"_rid":"` + own.String() + `"}`,
+		`SELECT VALUE c.shop FROM c WHERE c._rid = "` + own.String() + `"`:                   `"s1"`,
 		`SELECT * FROM c WHERE c.id = "` + item.ID + `" AND c.price < GetCurrentTimestamp()`: whole,
 	} {
 		page, err := s.ct.Query(t.Context(), store.QueryRequest{Text: text, System: true})

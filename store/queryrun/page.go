@@ -10,6 +10,7 @@ import (
 	"github.com/millrace/millrace/store/engine"
 	"github.com/millrace/millrace/store/query"
 	"github.com/millrace/millrace/store/queryplan"
+	"github.com/millrace/millrace/store/rid"
 )
 
 // queryTick is after how many entries or items a query looks at the clock. An item
@@ -384,9 +385,9 @@ func (e *execution) giveItem(c candidate) (given bool, err error) {
 	}
 	if e.composes {
 		key, id := c.view.Key(), c.view.ID()
-		rid := store.ItemRID(e.r.RID, key, id)
+		self := rid.Item(e.r.RID, key, id)
 		etag := store.ETag(c.view.Position)
-		e.body = store.AppendSystem(e.body[:0], body, rid, store.ItemSelf(e.r.RID, rid), etag, c.view.Modified)
+		e.body = store.AppendSystem(e.body[:0], body, self.String(), self.ItemSelf(), etag, c.view.Modified)
 		body = e.body
 	}
 	return true, e.on.Item(body, c.rank)

@@ -1,0 +1,136 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/rid"
+)
+
+// byRID reports whether a path names its resources by their resource ids, as the _self of each
+// does: dbs/RID/colls/RID/docs/RID. The first one tells, because no database can have such a name.
+func (t *target) byRID() bool {
+	_, err := rid.ParseDatabase(t.database)
+	return err == nil
+}
+
+// means reports whether a request means the container of a resource id. A link leads to one
+// container, and not to another that was made under the same name since.
+func (t *target) means(container rid.Container) bool {
+	return t.containerRID == (rid.Container{}) || t.containerRID == container
+}
+
+// resolve looks up the names of what a request names by resource ids. The error is 400 if one
+// of them is none, 404 if nothing has it.
+func (s *Server) resolve(x *exchange) (err error) {
+	t := &x.target
+	if !t.byRID() {
+		return nil
+	}
+	defer x.nameSpan()
+	t.databaseRID, _ = rid.ParseDatabase(t.database) // which byRID has done
+	if t.container == "" {
+		return s.resolveDatabase(x)
+	}
+	if t.containerRID, err = rid.ParseContainer(t.container); err != nil {
+		return refuse(http.StatusBadRequest, "%v; a link names all of its resources by their ids, or all by their names", err)
+	}
+	if t.noun == nounItem {
+		if t.itemRID, err = rid.ParseInside(t.id); err != nil {
+			return refuse(http.StatusBadRequest, "%v", err)
+		}
+	}
+	info, err := s.directory.findRID(x.ctx, t.containerRID)
+	switch {
+	case err != nil:
+		return err
+	case info == nil || t.databaseRID != t.containerRID.Database():
+		if t.noun == nounContainer {
+			return absent(x)
+		}
+		return &store.NoContainerError{Database: t.database, Name: t.container}
+	}
+	t.database, t.container = info.Database, info.Name
+	return nil
+}
+
+// resolveDatabase is resolve for a database and its list of containers.
+func (s *Server) resolveDatabase(x *exchange) error {
+	t := &x.target
+	all, err := s.client.Catalog().Databases(x.ctx)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(all, func(info store.DatabaseInfo) bool { return info.RID() == t.databaseRID })
+	if i >= 0 {
+		t.database = all[i].Name
+		return nil
+	}
+	err = &store.NoDatabaseError{Name: t.database}
+	if t.noun == nounDatabase {
+		return refuse(http.StatusNotFound, "%v", err)
+	}
+	return err
+}
+
+// findRID returns the record of the container of a resource id, in whatever state it is; nil if there is none.
+func (d *directory) findRID(ctx context.Context, of rid.Container) (*store.ContainerInfo, error) {
+	d.mu.RLock()
+	c := d.byRID[of]
+	d.mu.RUnlock()
+	if c != nil {
+		return &c.info, nil
+	}
+	infos, err := d.client.Catalog().List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range infos {
+		if infos[i].RID() == of {
+			return &infos[i], nil
+		}
+	}
+	return nil, nil
+}
+
+// itemID returns the id of the item that a request names. A resource id does not hold it: the items
+// of the partition key are looked through for the one that has it.
+func (c *collection) itemID(x *exchange, key feed.PartitionKey) (string, error) {
+	if x.target.itemRID == (rid.Inside{}) {
+		return x.target.id, nil
+	}
+	text := x.target.itemRID.String()
+	absent := refuse(http.StatusNotFound, "partition key %s has no item with the resource id %s", key, text)
+	if x.target.itemRID.Container() != c.rid {
+		return "", absent
+	}
+	value, err := json.Marshal(text)
+	if err != nil {
+		return "", fmt.Errorf("item %s: %w", text, err)
+	}
+	r := store.QueryRequest{
+		Text: "SELECT VALUE c.id FROM c WHERE c._rid = @rid", Params: []store.QueryParam{{Name: "rid", Value: value}},
+		Key: key, RowsMax: 1, System: true,
+	}
+	for {
+		page, err := c.Query(x.ctx, r)
+		if err != nil {
+			return "", err
+		}
+		if len(page.Rows) > 0 {
+			var id string
+			if err := json.Unmarshal(page.Rows[0], &id); err != nil {
+				return "", fmt.Errorf("item %s: %w", text, err)
+			}
+			return id, nil
+		}
+		if r.Continuation = page.Continuation; r.Continuation == "" {
+			return "", absent
+		}
+	}
+}

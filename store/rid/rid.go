@@ -1,0 +1,125 @@
+// Package rid makes and reads the resource ids of the Azure Cosmos DB protocol, of
+// which its links by id are made. Clients take them apart, so they have the service's form:
+//
+//	database     4 bytes
+//	container    those of its database and 4 more, of which the first has the high bit set
+//	in it        those of its container and 8 more; the high half of the last byte tells the kind
+//
+// As text they are base64 with - for /. It is no API.
+package rid
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"strings"
+
+	"github.com/millrace/millrace/feed"
+)
+
+// Database is the resource id of a database; zero is none.
+type Database [4]byte
+
+// Container is that of a container.
+type Container [8]byte
+
+// Inside is that of an item, or of a physical partition, in a container.
+type Inside [16]byte
+
+// The kinds of what is in a container.
+const (
+	kindItem  = 0x00
+	kindRange = 0x50
+)
+
+// ImpliedDatabase is the resource id of a database that was given none: its name decides.
+func ImpliedDatabase(name string) Database {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(name)) // a hash takes everything
+	return Database(h.Sum(nil))
+}
+
+// NewContainer is the resource id of a container in a database. What is made anew has another.
+func NewContainer(in Database, id feed.ResourceID) (c Container) {
+	copy(c[:], in[:])
+	if raw, err := base32.StdEncoding.DecodeString(strings.ToUpper(string(id))); err == nil && len(raw) == 5 {
+		copy(c[len(in):], raw[1:])
+	}
+	c[len(in)] |= 0x80
+	return c
+}
+
+// Item is the resource id of an item, a hash of its partition key and id behind the container's: so one
+// that is deleted and made again has the same.
+func Item(in Container, key feed.PartitionKey, id string) (i Inside) {
+	var buf [256]byte
+	// The encoding of a key ends itself, so what follows it is the id.
+	sum := sha256.Sum256(append(append(buf[:0], key.Encoded()...), id...))
+	copy(i[copy(i[:], in[:]):], sum[:])
+	i[len(i)-1] = i[len(i)-1]&0x0f | kindItem
+	return i
+}
+
+// Range is the resource id of a physical partition.
+func Range(in Container, number uint32) (i Inside) {
+	binary.LittleEndian.PutUint32(i[copy(i[:], in[:]):], number)
+	i[len(i)-1] = kindRange
+	return i
+}
+
+// Database is the resource id of the container's database.
+func (c Container) Database() Database { return Database(c[:len(Database{})]) }
+
+// Container is the resource id of the container in which i is.
+func (i Inside) Container() Container { return Container(i[:len(Container{})]) }
+
+func (d Database) String() string  { return text(d[:]) }
+func (c Container) String() string { return text(c[:]) }
+func (i Inside) String() string    { return text(i[:]) }
+
+// Self is the link to the database. Links end with a slash.
+func (d Database) Self() string { return "dbs/" + d.String() + "/" }
+
+// Self is the link to the container.
+func (c Container) Self() string { return c.Database().Self() + "colls/" + c.String() + "/" }
+
+// ItemSelf is the link to an item.
+func (i Inside) ItemSelf() string { return i.Container().Self() + "docs/" + i.String() + "/" }
+
+// RangeSelf is the link to a physical partition.
+func (i Inside) RangeSelf() string { return i.Container().Self() + "pkranges/" + i.String() + "/" }
+
+func text(raw []byte) string {
+	return strings.ReplaceAll(base64.StdEncoding.EncodeToString(raw), "/", "-")
+}
+
+// ParseDatabase reads the text of a database's resource id.
+func ParseDatabase(s string) (d Database, err error) {
+	err = parse(s, d[:])
+	return d, err
+}
+
+// ParseContainer reads that of a container's.
+func ParseContainer(s string) (c Container, err error) {
+	err = parse(s, c[:])
+	return c, err
+}
+
+// ParseInside reads that of what is in a container.
+func ParseInside(s string) (i Inside, err error) {
+	err = parse(s, i[:])
+	return i, err
+}
+
+// parse takes the one text alone that String returns.
+func parse(s string, into []byte) error {
+	raw, err := base64.StdEncoding.Strict().DecodeString(strings.ReplaceAll(s, "-", "/"))
+	if err != nil || len(raw) != len(into) || text(raw) != s {
+		return fmt.Errorf("%.40q is no resource id: base64, with - for /, of %d bytes is expected", s, len(into))
+	}
+	copy(into, raw)
+	return nil
+}
