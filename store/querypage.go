@@ -120,18 +120,12 @@ func (c *Container) pager(r *QueryRequest) (*pager, error) {
 	if n := len(info.Spec.PartitionKey); r.Key.Levels() > n {
 		return nil, Refuse(StatusBadRequest, "the partition key %s has %d levels, those of the container have %d", r.Key, r.Key.Levels(), n)
 	}
-	q, err := query.ParseQuery(r.Text)
-	if err == nil && len(q.Params()) > 0 {
-		params := make(map[string][]byte, len(r.Params))
-		for _, p := range r.Params {
-			params[p.Name] = p.Value
-		}
-		q, err = q.Bind(params)
-	}
+	began := time.Now()
+	q, err := ParseQuery(r.Text, r.Params)
 	if err != nil {
-		return nil, &QueryError{err}
+		return nil, err
 	}
-	p := &pager{c: c, info: info, r: r, q: q, hash: queryHash(info.ID, r), began: time.Now()}
+	p := &pager{c: c, info: info, r: r, q: q, hash: queryHash(info.ID, r), began: began}
 	p.page.LSNs = map[uint32]feed.LSN{}
 	p.at.now = p.began.UTC().Truncate(time.Microsecond)
 	if r.Continuation != "" {
@@ -150,7 +144,24 @@ func (c *Container) pager(r *QueryRequest) (*pager, error) {
 		r.BytesMax = QueryBytesMax
 	}
 	p.chooseTargets()
+	p.page.Metrics.Compile = time.Since(began)
 	return p, nil
+}
+
+// ParseQuery reads a query and gives its parameters their values. The error is *QueryError.
+func ParseQuery(text string, params []QueryParam) (*query.Query, error) {
+	q, err := query.ParseQuery(text)
+	if err == nil && len(q.Params()) > 0 {
+		values := make(map[string][]byte, len(params))
+		for _, p := range params {
+			values[p.Name] = p.Value
+		}
+		q, err = q.Bind(values)
+	}
+	if err != nil {
+		return nil, &QueryError{err}
+	}
+	return q, nil
 }
 
 // parseToken reads the continuation. Who asks for the range of a child may have one that was made for that of its parent.
@@ -188,7 +199,7 @@ func (e *QueryError) Is(target error) bool { return target == error(ErrBadReques
 func (p *pager) chooseTargets() {
 	var wanted []feed.EPK
 	known := false
-	paths := p.c.keyNames()
+	paths := p.c.KeyNames()
 	switch {
 	case !p.r.Key.IsZero():
 		// With fewer levels than the container's keys it is the beginning of their hashes:
@@ -218,8 +229,8 @@ func (p *pager) chooseTargets() {
 	}
 }
 
-// keyNames returns the paths of the partition key as names.
-func (c *Container) keyNames() [][]string {
+// KeyNames returns the paths of the partition key, each as the names that lead to it.
+func (c *Container) KeyNames() [][]string {
 	paths := make([][]string, len(c.paths))
 	for i, path := range c.paths {
 		for j := range path {

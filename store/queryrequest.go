@@ -105,6 +105,9 @@ type QueryMetrics struct {
 	Rows    int64  `json:"rows"`
 	// Time is how long owners worked, all together.
 	Time time.Duration `json:"time"`
+	// Compile is how long it took to read and plan the query before owners were asked. Of a page
+	// alone: owners do not tell theirs, which is in Time.
+	Compile time.Duration `json:"compile,omitempty"`
 }
 
 var queryKind = kind{

@@ -140,7 +140,7 @@ func TestByRID_EveryResourceUnderItsSelf(t *testing.T) {
 	w.follow("GET", item, "", key...).is(404)
 	w.follow("DELETE", item, "", key...).is(404)
 	w.follow("GET", other, "", key...).is(200)
-	rows := w.follow("POST", items, `{"query":"SELECT * FROM c WHERE c.n > 1"}`, isQuery, "True", "x-ms-documentdb-query-enablecrosspartition", "True").is(200)
+	rows := w.follow("POST", items, `{"query":"SELECT * FROM c WHERE c.n > 1"}`, isQuery, "True", acrossKeys, "True").is(200)
 	if diff := cmp.Diff([]string{"2"}, rows.ids("Documents")); diff != "" {
 		t.Error(diff)
 	}
@@ -215,26 +215,26 @@ func TestByRID_Refusals(t *testing.T) {
 		status int
 		sub    string
 	}{
-		"a database that nobody has":        {"/dbs/AAAAAA==", 404, ""},
-		"its containers":                    {"/dbs/AAAAAA==/colls", 404, "1003"},
-		"a container that nobody has":       {database.path + "/colls/" + id(database)[:5] + "oAAAAA=", 404, ""},
-		"a container in another database":   {system.path + "/colls/" + id(container), 404, ""},
-		"its items":                         {system.path + "/colls/" + id(container) + "/docs", 404, "1003"},
-		"a name behind a resource id":       {database.path + "/colls/things", 400, ""},
-		"a resource id behind a name":       {"/dbs/shop/colls/" + id(container), 404, ""},
-		"a container's as a database's":     {"/dbs/" + id(container) + "/colls/things", 404, ""},
-		"a database's as a container's":     {database.path + "/colls/" + id(database), 400, ""},
-		"an item's as a container's":        {database.path + "/colls/" + id(item), 400, ""},
-		"not padded":                        {database.path + "/colls/" + strings.TrimRight(id(container), "="), 400, ""},
-		"a longer one":                      {database.path + "/colls/" + strings.Repeat("A", 5000) + "=", 400, ""},
-		"an escape":                         {database.path + "/colls/%00%00%00%00%00%00%00=", 400, ""},
-		"an item by its name":               {container.path + "/docs/1", 400, ""},
-		"an item with a container's":        {container.path + "/docs/" + id(container), 400, ""},
-		"an item in another container":      {dead.path + "/docs/" + id(item), 404, ""},
-		"an item that nobody has":           {container.path + "/docs/" + id(item)[:12] + "AAAAAAAAAA==", 404, ""},
-		"a range that nobody has":           {container.path + "/pkranges/" + id(item), 404, ""},
-		"an offer that nobody has":          {"/offers/AAAA", 404, ""},
-		"what the protocol does not have":   {container.path + "/none", 404, ""},
+		"a database that nobody has":      {"/dbs/AAAAAA==", 404, ""},
+		"its containers":                  {"/dbs/AAAAAA==/colls", 404, "1003"},
+		"a container that nobody has":     {database.path + "/colls/" + id(database)[:5] + "oAAAAA=", 404, ""},
+		"a container in another database": {system.path + "/colls/" + id(container), 404, ""},
+		"its items":                       {system.path + "/colls/" + id(container) + "/docs", 404, "1003"},
+		"a name behind a resource id":     {database.path + "/colls/things", 400, ""},
+		"a resource id behind a name":     {"/dbs/shop/colls/" + id(container), 404, ""},
+		"a container's as a database's":   {"/dbs/" + id(container) + "/colls/things", 404, ""},
+		"a database's as a container's":   {database.path + "/colls/" + id(database), 400, ""},
+		"an item's as a container's":      {database.path + "/colls/" + id(item), 400, ""},
+		"not padded":                      {database.path + "/colls/" + strings.TrimRight(id(container), "="), 400, ""},
+		"a longer one":                    {database.path + "/colls/" + strings.Repeat("A", 5000) + "=", 400, ""},
+		"an escape":                       {database.path + "/colls/%00%00%00%00%00%00%00=", 400, ""},
+		"an item by its name":             {container.path + "/docs/1", 400, ""},
+		"an item with a container's":      {container.path + "/docs/" + id(container), 400, ""},
+		"an item in another container":    {dead.path + "/docs/" + id(item), 404, ""},
+		"an item that nobody has":         {container.path + "/docs/" + id(item)[:12] + "AAAAAAAAAA==", 404, ""},
+		"a range that nobody has":         {container.path + "/pkranges/" + id(item), 404, ""},
+		"an offer that nobody has":        {"/offers/AAAA", 404, ""},
+		"what the protocol does not have": {container.path + "/none", 404, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := *w

@@ -104,6 +104,7 @@ const (
 	rangeHeader = "x-ms-documentdb-partitionkeyrangeid"
 	pageItems   = "x-ms-max-item-count"
 	goOn        = "x-ms-continuation"
+	acrossKeys  = "x-ms-documentdb-query-enablecrosspartition"
 )
 
 // ask sends a signed request. path is percent-encoded.

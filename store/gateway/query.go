@@ -1,8 +1,6 @@
 package gateway
 
 import (
-	"encoding/base64"
-	"encoding/json"
 	"net/http"
 	"slices"
 	"strconv"
@@ -23,12 +21,15 @@ func (s *Server) queryItems(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	if cross := x.header(headerCross); sc.whole && cross != "" && !isTrue(cross) {
-		return refuse(http.StatusBadRequest, "the query has no partition key and cross partition queries are switched off by x-ms-documentdb-query-enablecrosspartition")
-	}
+	whole := sc.whole // as the client asks: the text of a plan may widen it
 	r, err := c.queryRequest(x, sc)
 	if err != nil {
 		return err
+	}
+	if whole && !isTrue(x.header(headerCross)) {
+		if err := c.checkOneKey(r); err != nil {
+			return err
+		}
 	}
 	if len(sc.partitions) == 0 {
 		// The key is not in the range that the request names, so no item is in both.
@@ -68,6 +69,34 @@ func (c *collection) queryRequest(x *exchange, sc *scope) (*store.QueryRequest, 
 	return r, err
 }
 
+// checkOneKey refuses a query that no header allows to read more than one partition key, unless its
+// condition names one, as the service does. It costs such queries that they are read twice.
+func (c *collection) checkOneKey(r *store.QueryRequest) error {
+	q, err := store.ParseQuery(r.Text, r.Params)
+	if err != nil {
+		return err
+	}
+	if !q.ReadsItems() {
+		return nil
+	}
+	var one feed.PartitionKey
+	tuples, known := q.Tuples(c.KeyNames()...)
+	for _, t := range tuples {
+		key, ok := store.KeyOfValues(t)
+		if ok && !one.IsZero() && key != one {
+			known = false
+		}
+		if ok {
+			one = key
+		}
+	}
+	if known {
+		return nil
+	}
+	return refuse(http.StatusBadRequest, "cross partition query is required but disabled: set x-ms-documentdb-query-enablecrosspartition to true, "+
+		"specify x-ms-documentdb-partitionkey, or name one partition key in the query")
+}
+
 // oneRange returns the scope as one range of effective partition keys. The error says that its
 // partitions are not neighbours, such as ranges 0 and 2 of three.
 func (sc *scope) oneRange() (feed.Range, error) {
@@ -97,30 +126,10 @@ func answerRows(x *exchange, c *collection, page *store.QueryPage) {
 	if isTrue(x.header(headerIndexMetrics)) || isTrue(x.header(headerIndexMetrics2)) {
 		h.Set(headerIndexUse, indexMetrics(&page.Metrics))
 	}
+	if isTrue(x.header(headerMetrics)) {
+		h.Set(headerMetricsOf, queryMetrics(page))
+	}
 	h.Set(headerItemCount, strconv.Itoa(len(page.Rows)))
 	body := appendList(nil, c.ridText, "Documents", page.Rows)
 	x.answer(http.StatusOK, QueryCharge(&page.Metrics, len(body)), body)
-}
-
-// indexUse is one index in the metrics.
-type indexUse struct {
-	Spec  string `json:"IndexSpec"`
-	Score string `json:"IndexImpactScore"`
-}
-
-// indexMetrics returns which index a query used, in the protocol's form: JSON in base64.
-func indexMetrics(m *store.QueryMetrics) string {
-	single := []indexUse{}
-	if m.Index != "" {
-		single = append(single, indexUse{pathOf(m.Index) + "/?", "High"})
-	}
-	data, err := json.Marshal(map[string]any{
-		"UtilizedIndexes":  map[string]any{"SingleIndexes": single, "CompositeIndexes": []indexUse{}},
-		"PotentialIndexes": map[string]any{"SingleIndexes": []indexUse{}, "CompositeIndexes": []indexUse{}},
-		"Access":           m.Access,
-	})
-	if err != nil {
-		panic("gateway: metrics cannot be marshalled: " + err.Error())
-	}
-	return base64.StdEncoding.EncodeToString(data)
 }

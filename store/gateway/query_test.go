@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -22,7 +23,7 @@ func (w *world) query(text string, with ...string) []string {
 	}
 	var rows []string
 	for token := ""; ; {
-		a := w.ask("POST", docs, string(body), append([]string{isQuery, "True", goOn, token}, with...)...).is(200)
+		a := w.ask("POST", docs, string(body), append([]string{isQuery, "True", acrossKeys, "True", goOn, token}, with...)...).is(200)
 		var list struct{ Documents []json.RawMessage }
 		a.into(&list)
 		for _, row := range list.Documents {
@@ -83,7 +84,7 @@ func TestQuery_AnswersWhatTheClientWouldHaveToMerge(t *testing.T) {
 	if total != 24 {
 		t.Errorf("the ranges count %d together, want 24", total)
 	}
-	a := w.ask("POST", docs, `{"query":"SELECT * FROM c WHERE c.id = @id","parameters":[{"name":"@id","value":"07"}]}`, "Content-Type", "application/query+json",
+	a := w.ask("POST", docs, `{"query":"SELECT * FROM c WHERE c.id = @id","parameters":[{"name":"@id","value":"07"}]}`, "Content-Type", "application/query+json", acrossKeys, "true",
 		"x-ms-cosmos-populateindexmetrics", "true").is(200)
 	if ids := a.ids("Documents"); !cmp.Equal(ids, []string{"07"}) || !strings.Contains(string(a.body), `"_etag"`) {
 		t.Errorf("%s", a.body)
@@ -106,7 +107,7 @@ func TestQuery_Refusals(t *testing.T) {
 	}
 	ask := func(body string, with ...string) *answer {
 		t.Helper()
-		return w.ask("POST", docs, body, append([]string{isQuery, "true"}, with...)...)
+		return w.ask("POST", docs, body, append([]string{isQuery, "true", acrossKeys, "true"}, with...)...)
 	}
 	a := ask(`{"query":"SELECT * FROM c WHERE c.n = = 1"}`).is(400)
 	if !strings.Contains(string(a.body), "1:29") && !strings.Contains(string(a.body), "column 29") {
@@ -118,7 +119,7 @@ func TestQuery_Refusals(t *testing.T) {
 	ask(`{"query":1}`).is(400)
 	ask(`nonsense`).is(400)
 	ask(`{"query":"SELECT * FROM c","parameters":[{"name":"n","value":1}]}`).is(400)
-	ask(`{"query":"SELECT * FROM c"}`, "x-ms-documentdb-query-enablecrosspartition", "false").is(400)
+	ask(`{"query":"SELECT * FROM c"}`, acrossKeys, "false").is(400)
 	ask(`{"query":"SELECT * FROM c"}`, rangeHeader, "9").is(410, "1002")
 	ask(`{"query":"SELECT * FROM c"}`, keyHeader, `["a","b"]`).is(400, "1001")
 	ask(`{"query":"SELECT * FROM c"}`, goOn, "nonsense").is(400)
@@ -127,6 +128,83 @@ func TestQuery_Refusals(t *testing.T) {
 	ask(`{"query":"SELECT c.id FROM c"}`, pageItems, "1", goOn, token).is(400)
 	ask(`{"query":"SELECT * FROM c"}`, pageItems, "1", goOn, token).is(200)
 	w.ask("POST", "/dbs/shop/colls/none/docs", `{"query":"SELECT * FROM c"}`, isQuery, "true").is(404, "1003")
+}
+
+// A client must say that a query may read more than one partition key, unless the query itself names one.
+func TestQuery_AcrossPartitionKeysIsAsked(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, gateway.Config{Partitions: 2})
+	w.container("things", byPK)
+	for i := range 4 {
+		w.ask("POST", docs, fmt.Sprintf(`{"id":"%d","pk":"k%d"}`, i, i%2), keyHeader, fmt.Sprintf(`["k%d"]`, i%2)).is(201)
+	}
+	for text, refused := range map[string]bool{
+		"SELECT * FROM c": true, "SELECT * FROM c WHERE c.id = '1'": true, "SELECT VALUE COUNT(1) FROM c": true,
+		"SELECT * FROM c WHERE c.pk IN ('k0', 'k1')": true, "SELECT * FROM c WHERE c.pk = 'k0' OR c.id = '1'": true,
+		"SELECT * FROM c WHERE c.pk = 'k0'": false, "SELECT * FROM c WHERE c.pk = @k AND c.id = '0' ORDER BY c.id": false,
+		"SELECT * FROM c WHERE c.pk IN ('k0', 'k0')": false, "SELECT 1": false,
+	} {
+		body := `{"query":` + quote(t, text) + `,"parameters":[{"name":"@k","value":"k0"}]}`
+		if !strings.Contains(text, "@k") {
+			body = `{"query":` + quote(t, text) + `}`
+		}
+		for _, header := range [][]string{nil, {acrossKeys, "False"}} {
+			want := 200
+			if refused {
+				want = 400
+			}
+			if a := w.ask("POST", docs, body, append(header, isQuery, "true")...); a.status != want {
+				t.Errorf("%s with %v: %d %s, want %d", text, header, a.status, a.body, want)
+			}
+		}
+		w.ask("POST", docs, body, acrossKeys, "True", isQuery, "true").is(200)
+		w.ask("POST", docs, body, keyHeader, `["k0"]`, isQuery, "true").is(200)
+		w.ask("POST", docs, body, rangeHeader, "0", isQuery, "true").is(200)
+	}
+}
+
+// The figures of a query are those that were measured, and come where they are asked for.
+func TestQuery_Metrics(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, gateway.Config{Partitions: 2})
+	w.container("things", byPK)
+	stored := 0
+	for i := range 6 {
+		body := fmt.Sprintf(`{"id":"%d","pk":"k%d"}`, i, i%3)
+		stored += len(body)
+		w.ask("POST", docs, body, keyHeader, fmt.Sprintf(`["k%d"]`, i%3)).is(201)
+	}
+	ask := func(text string, with ...string) map[string]float64 {
+		t.Helper()
+		a := w.ask("POST", docs, `{"query":"`+text+`"}`, append(with, isQuery, "true", acrossKeys, "true")...).is(200)
+		figures := map[string]float64{}
+		for field := range strings.SplitSeq(a.header.Get("x-ms-documentdb-query-metrics"), ";") {
+			name, value, ok := strings.Cut(field, "=")
+			n, err := strconv.ParseFloat(value, 64)
+			if ok && err != nil {
+				t.Errorf("%s in %s: %v", field, text, err)
+			}
+			if ok {
+				figures[name] = n
+			}
+		}
+		return figures
+	}
+	if got := ask("SELECT * FROM c"); len(got) != 0 {
+		t.Errorf("nobody asked, and was told %v", got)
+	}
+	got := ask("SELECT VALUE c.id FROM c WHERE c.id > '2'", "x-ms-documentdb-populatequerymetrics", "True")
+	if got["totalExecutionTimeInMs"] < got["queryCompileTimeInMs"] {
+		t.Errorf("times %v", got)
+	}
+	delete(got, "totalExecutionTimeInMs")
+	delete(got, "queryCompileTimeInMs")
+	want := map[string]float64{
+		"retrievedDocumentCount": 6, "retrievedDocumentSize": float64(stored), "outputDocumentCount": 3, "outputDocumentSize": float64(len(`"3""4""5"`)),
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
 }
 
 // A plan is looked for before the query is, since it carries the same headers.

@@ -59,7 +59,7 @@ func TestSystem_IsReadOnlyToEveryKey(t *testing.T) {
 	}
 	w.ask("GET", coll, "").is(200)
 	w.ask("GET", items+"/1", "", key...).is(200)
-	w.ask("POST", items, `{"query":"SELECT * FROM c"}`, isQuery, "true").is(200)
+	w.ask("POST", items, `{"query":"SELECT * FROM c"}`, isQuery, "true", acrossKeys, "true").is(200)
 	if after := w.ask("GET", items, "").is(200); string(after.body) != string(before.body) {
 		t.Errorf("before: %s\nafter: %s", before.body, after.body)
 	}
