@@ -27,6 +27,9 @@ type DatabaseInfo struct {
 	// GivenRID is the text of RID where a database has one of its own: those that
 	// earlier releases created, and those that containers imply, have none.
 	GivenRID string `json:"rid,omitempty"`
+	// Policies are what a client of the Azure Cosmos DB protocol declared, such as its
+	// throughput, as JSON that the store does not look at. May be empty.
+	Policies json.RawMessage `json:"policies,omitempty"`
 	// Revision is the catalog's version of the record; 0 if the database has
 	// none and is there because of its containers.
 	Revision uint64 `json:"-"`
@@ -48,6 +51,11 @@ const SystemDatabase = "system"
 
 // CreateDatabase records a database; 409 if it is there.
 func (c *Catalog) CreateDatabase(ctx context.Context, name string) (DatabaseInfo, error) {
+	return c.CreateDatabaseWith(ctx, name, nil)
+}
+
+// CreateDatabaseWith is CreateDatabase with the policies of the database.
+func (c *Catalog) CreateDatabaseWith(ctx context.Context, name string, policies json.RawMessage) (DatabaseInfo, error) {
 	if err := CheckName("database", name); err != nil {
 		return DatabaseInfo{}, err
 	}
@@ -58,7 +66,7 @@ func (c *Catalog) CreateDatabase(ctx context.Context, name string) (DatabaseInfo
 		}
 		return DatabaseInfo{}, err
 	}
-	info := DatabaseInfo{Name: name, Created: time.Now().UTC()}
+	info := DatabaseInfo{Name: name, Created: time.Now().UTC(), Policies: policies}
 	var err error
 	if info.GivenRID, err = c.drawDatabaseRID(ctx); err != nil {
 		return info, err
@@ -323,6 +331,26 @@ func (c *Catalog) DeleteDatabase(ctx context.Context, name string) error {
 	}
 	c.copy(ctx, name)
 	return nil
+}
+
+// SetDatabasePolicies records policies of a database, which must have a record. It is 409 if that has
+// changed since the database was seen.
+func (c *Catalog) SetDatabasePolicies(ctx context.Context, seen *DatabaseInfo, policies json.RawMessage) (DatabaseInfo, error) {
+	info := *seen
+	info.Policies = policies
+	data, err := json.Marshal(info)
+	if err != nil {
+		return info, fmt.Errorf("database %s: %w", info.Name, err)
+	}
+	info.Revision, err = c.kv.Update(ctx, databasePrefix+info.Name, data, seen.Revision)
+	if errors.Is(err, jetstream.ErrKeyExists) || errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
+		return info, Refuse(StatusConflict, "database %s was changed meanwhile; read it again", info.Name)
+	}
+	if err != nil {
+		return info, fmt.Errorf("change database %s: %w", info.Name, err)
+	}
+	c.copy(ctx, info.Name)
+	return info, nil
 }
 
 // SetPolicies records what the maker of a container declared beyond its spec, as

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/millrace/millrace/store"
@@ -93,6 +94,11 @@ func (s *Server) readContainer(x *exchange) error {
 		x.etag(revisionTag(info.Revision))
 		x.answer(http.StatusNotModified, chargeResource, nil)
 		return nil
+	}
+	if isTrue(x.header(headerQuota)) {
+		if percent, ok := s.indexProgress(x.ctx, &info); ok {
+			x.w.Header().Set(headerIndexProgress, strconv.Itoa(percent))
+		}
 	}
 	return answerContainer(x, http.StatusOK, chargeResource, &info)
 }

@@ -48,7 +48,15 @@ func (s *Server) createDatabase(x *exchange) error {
 	if *asked.ID == store.SystemDatabase {
 		return readOnlySystem(x.op.name)
 	}
-	info, err := s.client.Catalog().CreateDatabase(x.ctx, *asked.ID)
+	throughput, err := askedOffer(x)
+	if err != nil {
+		return err
+	}
+	policies, err := (databasePolicies{Offer: throughput}).encode()
+	if err != nil {
+		return err
+	}
+	info, err := s.client.Catalog().CreateDatabaseWith(x.ctx, *asked.ID, policies)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -44,7 +45,7 @@ func indexesOf(raw json.RawMessage) ([]string, error) {
 	for _, p := range policy.Included {
 		scalar, ok := strings.CutSuffix(p.Path, "/?")
 		if !ok {
-			if !strings.HasSuffix(p.Path, "/*") {
+			if p.Path != "/" && !strings.HasSuffix(p.Path, "/*") {
 				return nil, refuse(http.StatusBadRequest, "indexingPolicy: the included path %q ends neither with /? nor with /*", clip(p.Path))
 			}
 			continue
@@ -69,7 +70,7 @@ func isItemOwn(pointer string) bool { return pointer == "/id" || store.IsSystemP
 func indexingPolicyOf(spec *store.ContainerSpec, declared json.RawMessage) json.RawMessage {
 	if len(declared) > 0 && string(declared) != "null" {
 		if indexes, err := indexesOf(declared); err == nil && slices.Equal(indexes, spec.Indexes) {
-			return declared
+			return completePolicy(declared)
 		}
 	}
 	policy := struct {
@@ -77,7 +78,7 @@ func indexingPolicyOf(spec *store.ContainerSpec, declared json.RawMessage) json.
 		Automatic bool        `json:"automatic"`
 		Included  []indexPath `json:"includedPaths"`
 		Excluded  []indexPath `json:"excludedPaths"`
-	}{Mode: "consistent", Automatic: true, Included: []indexPath{{"/*"}}, Excluded: []indexPath{{`/"_etag"/?`}}}
+	}{Mode: "consistent", Automatic: true, Included: []indexPath{{allPaths}}, Excluded: []indexPath{{etagPath}}}
 	for _, pointer := range spec.Indexes {
 		policy.Included = append(policy.Included, indexPath{pathOf(pointer) + "/?"})
 	}
@@ -86,6 +87,111 @@ func indexingPolicyOf(spec *store.ContainerSpec, declared json.RawMessage) json.
 		panic(fmt.Sprintf("gateway: an indexing policy cannot be marshalled: %v", err))
 	}
 	return raw
+}
+
+// What the service puts into each policy.
+const (
+	allPaths = "/*"
+	etagPath = `/"_etag"/?`
+)
+
+// completePolicy returns a declared policy as the service shows it: / among the included paths is written /*,
+// etags are excluded, and what was left out has its default. What else it holds stays as it was sent.
+func completePolicy(declared json.RawMessage) json.RawMessage {
+	var policy map[string]json.RawMessage
+	if err := json.Unmarshal(declared, &policy); err != nil || policy == nil {
+		return declared // which indexesOf has refused
+	}
+	mode := strings.Trim(strings.ToLower(string(policy["indexingMode"])), `"`)
+	setDefault := func(name, value string) {
+		if isNull(policy[name]) {
+			policy[name] = json.RawMessage(value)
+		}
+	}
+	setDefault("indexingMode", `"consistent"`)
+	if mode == "none" {
+		setDefault("automatic", "false")
+		setDefault("includedPaths", "[]")
+		setDefault("excludedPaths", "[]")
+	} else {
+		setDefault("automatic", "true")
+		excluded := pathsOf(policy["excludedPaths"])
+		included := pathsOf(policy["includedPaths"])
+		if isNull(policy["includedPaths"]) && !slices.ContainsFunc(excluded, isPath(allPaths)) {
+			included = append(included, map[string]json.RawMessage{"path": quoted(allPaths)})
+		}
+		if !slices.ContainsFunc(excluded, isPath(etagPath)) {
+			excluded = append(excluded, map[string]json.RawMessage{"path": quoted(etagPath)})
+		}
+		policy["includedPaths"], policy["excludedPaths"] = encodePaths(included), encodePaths(excluded)
+	}
+	raw, err := json.Marshal(policy)
+	if err != nil {
+		panic(fmt.Sprintf("gateway: an indexing policy cannot be marshalled: %v", err))
+	}
+	return raw
+}
+
+func isNull(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
+
+func quoted(text string) json.RawMessage {
+	return document.AppendQuote(nil, text)
+}
+
+// pathsOf reads a list of paths with what else each holds, and writes / as /*.
+func pathsOf(raw json.RawMessage) []map[string]json.RawMessage {
+	var paths []map[string]json.RawMessage
+	_ = json.Unmarshal(raw, &paths) // what is no list has no paths
+	for _, p := range paths {
+		if isPath("/")(p) {
+			p["path"] = quoted(allPaths)
+		}
+	}
+	return paths
+}
+
+func isPath(want string) func(map[string]json.RawMessage) bool {
+	return func(p map[string]json.RawMessage) bool {
+		var path string
+		return json.Unmarshal(p["path"], &path) == nil && path == want
+	}
+}
+
+func encodePaths(paths []map[string]json.RawMessage) json.RawMessage {
+	if paths == nil {
+		return json.RawMessage("[]")
+	}
+	raw, err := json.Marshal(paths)
+	if err != nil {
+		panic(fmt.Sprintf("gateway: paths of an indexing policy cannot be marshalled: %v", err))
+	}
+	return raw
+}
+
+// indexProgress returns how much of the indexes of a container is made, in per cent: each index of each
+// partition counts the same, and one that is being built counts nothing. ok is false where an owner does not tell.
+func (s *Server) indexProgress(ctx context.Context, info *store.ContainerInfo) (percent int, ok bool) {
+	ct, err := s.client.Open(*info)
+	if err != nil {
+		return 0, false
+	}
+	all, ready := 0, 0
+	for _, p := range ct.Partitions() {
+		status, err := ct.Status(ctx, p)
+		if err != nil {
+			return 0, false
+		}
+		for _, path := range info.Spec.Indexes {
+			all++
+			if slices.Contains(status.Indexes, store.IndexState{Path: path, Ready: true}) {
+				ready++
+			}
+		}
+	}
+	if all == 0 {
+		return 100, true
+	}
+	return 100 * ready / all, true
 }
 
 // pointerOf turns a path of the protocol, /a/"b c"/[]/d, into a JSON pointer.

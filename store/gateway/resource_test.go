@@ -295,6 +295,108 @@ func TestOffers_TellWhatWasAskedFor(t *testing.T) {
 	w.ask("PUT", "/offers/AbC=", `{"content":{"offerThroughput":700}}`).is(404)
 }
 
+// A database has the throughput that was asked for it; a container in it has one of its own if it was asked for that.
+func TestOffers_OfDatabases(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, gateway.Config{})
+	const manual, auto = "x-ms-offer-throughput", "x-ms-cosmos-offer-autopilot-settings"
+	w.ask("POST", "/dbs", `{"id":"plain"}`).is(201)
+	w.ask("POST", "/dbs", `{"id":"shared"}`, manual, "700").is(201)
+	w.ask("POST", "/dbs", `{"id":"scaled"}`, auto, `{"maxThroughput":5000,"autoUpgradePolicy":{"throughputPolicy":{"incrementPercent":10}}}`).is(201)
+	w.ask("POST", "/dbs", `{"id":"bad"}`, manual, "1").is(400)
+	w.ask("GET", "/dbs/bad", "").is(404)
+	body := func(id string) string { return `{"id":"` + id + `","partitionKey":{"paths":["/pk"]}}` }
+	w.ask("POST", "/dbs/plain/colls", body("c")).is(201)
+	w.ask("POST", "/dbs/shared/colls", body("c")).is(201)
+	w.ask("POST", "/dbs/shared/colls", body("own"), manual, "900").is(201)
+	rid := func(path string) string { return fmt.Sprint(w.ask("GET", path, "").is(200).object()["_rid"]) }
+	offer := func(path string) string {
+		t.Helper()
+		a := w.ask("GET", "/offers/"+rid(path), "")
+		if a.status != 200 {
+			return fmt.Sprint(a.status)
+		}
+		var o struct {
+			Resource string
+			Content  json.RawMessage
+		}
+		a.into(&o)
+		if want := fmt.Sprint(w.ask("GET", path, "").is(200).object()["_self"]); o.Resource != want {
+			t.Errorf("the offer of %s is that of %s, want %s", path, o.Resource, want)
+		}
+		return a.header.Get("x-ms-cosmos-min-throughput") + " " + a.header.Get("x-ms-offer-replace-pending") + " " + string(o.Content)
+	}
+	for path, want := range map[string]string{
+		"/dbs/plain": "404", "/dbs/shared/colls/c": "404",
+		"/dbs/plain/colls/c":    `400 false {"offerThroughput":400,"offerIsRUPerMinuteThroughputEnabled":false}`,
+		"/dbs/shared":           `400 false {"offerThroughput":700,"offerIsRUPerMinuteThroughputEnabled":false}`,
+		"/dbs/shared/colls/own": `400 false {"offerThroughput":900,"offerIsRUPerMinuteThroughputEnabled":false}`,
+		"/dbs/scaled": `1000 false {"offerThroughput":500,"offerIsRUPerMinuteThroughputEnabled":false,"offerAutopilotSettings":` +
+			`{"maxThroughput":5000,"autoUpgradePolicy":{"throughputPolicy":{"incrementPercent":10}}}}`,
+	} {
+		if got := offer(path); got != want {
+			t.Errorf("%s: %s, want %s", path, got, want)
+		}
+	}
+	before := w.ask("GET", "/offers/"+rid("/dbs/shared"), "").is(200)
+	w.ask("PUT", "/offers/"+rid("/dbs/shared"), `{"content":{"offerThroughput":800}}`, "If-Match", before.header.Get("etag")).is(200)
+	w.ask("PUT", "/offers/"+rid("/dbs/shared"), `{"content":{"offerThroughput":900}}`, "If-Match", before.header.Get("etag")).is(412)
+	w.ask("PUT", "/offers/"+rid("/dbs/plain"), `{"content":{"offerThroughput":900}}`).is(404)
+	if got := offer("/dbs/shared"); !strings.Contains(got, ":800") {
+		t.Errorf("replaced, and is %s", got)
+	}
+	list := w.ask("GET", "/offers", "").is(200).ids("Offers")
+	if len(list) != 4 {
+		t.Errorf("offers %v, want 4", list)
+	}
+	w.ask("DELETE", "/dbs/shared", "").is(204)
+	w.ask("POST", "/dbs", `{"id":"shared"}`).is(201)
+	if got := offer("/dbs/shared"); got != "404" {
+		t.Errorf("made anew, and has the offer %s of before", got)
+	}
+}
+
+// What the service makes of a policy is what it shows.
+func TestContainer_IndexingPolicyAsTheServiceShowsIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, gateway.Config{Partitions: 2})
+	w.ask("POST", "/dbs", `{"id":"shop"}`).is(201)
+	for name, c := range map[string]struct{ sent, shown string }{
+		"none-sent":    {`null`, `{"indexingMode":"consistent","automatic":true,"includedPaths":[{"path":"/*"}],"excludedPaths":[{"path":"/\"_etag\"/?"}]}`},
+		"empty":        {`{}`, `{"indexingMode":"consistent","automatic":true,"includedPaths":[{"path":"/*"}],"excludedPaths":[{"path":"/\"_etag\"/?"}]}`},
+		"root":         {`{"includedPaths":[{"path":"/"}]}`, `{"indexingMode":"consistent","automatic":true,"includedPaths":[{"path":"/*"}],"excludedPaths":[{"path":"/\"_etag\"/?"}]}`},
+		"all-excluded": {`{"excludedPaths":[{"path":"/*"}]}`, `{"indexingMode":"consistent","automatic":true,"includedPaths":[],"excludedPaths":[{"path":"/*"},{"path":"/\"_etag\"/?"}]}`},
+		"as-shown": {
+			`{"indexingMode":"consistent","automatic":true,"includedPaths":[{"path":"/n/?","indexes":[{"kind":"Range"}]}],"excludedPaths":[{"path":"/\"_etag\"/?"},{"path":"/a/*"}],"compositeIndexes":[[{"path":"/a","order":"ascending"}]]}`,
+			`{"indexingMode":"consistent","automatic":true,"includedPaths":[{"path":"/n/?","indexes":[{"kind":"Range"}]}],"excludedPaths":[{"path":"/\"_etag\"/?"},{"path":"/a/*"}],"compositeIndexes":[[{"path":"/a","order":"ascending"}]]}`,
+		},
+		"off": {`{"indexingMode":"none"}`, `{"indexingMode":"none","automatic":false,"includedPaths":[],"excludedPaths":[]}`},
+	} {
+		a := w.ask("POST", "/dbs/shop/colls", `{"id":"`+name+`","partitionKey":{"paths":["/pk"]},"indexingPolicy":`+c.sent+`}`).is(201)
+		var got struct{ IndexingPolicy any }
+		a.into(&got)
+		var want any
+		if err := json.Unmarshal([]byte(c.shown), &want); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got.IndexingPolicy); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+		// What is shown may be sent back.
+		w.ask("PUT", "/dbs/shop/colls/"+name, string(a.body)).is(200)
+	}
+	// How far indexes are made is told where it is asked for.
+	const progress = "x-ms-documentdb-collection-index-transformation-progress"
+	if a := w.ask("GET", "/dbs/shop/colls/as-shown", "").is(200); a.header.Get(progress) != "" {
+		t.Errorf("nobody asked, and was told %s", a.header.Get(progress))
+	}
+	for name, done := range map[string]string{"root": "100", "as-shown": "100"} {
+		for got := ""; got != done; { // ends: an index of nothing is soon built
+			got = w.ask("GET", "/dbs/shop/colls/"+name, "", "x-ms-documentdb-populatequotainfo", "True").is(200).header.Get(progress)
+		}
+	}
+}
+
 // A container is replaced by a body that does not name its throughput, while another request changes that: what it was told
 // to be stored stays.
 func TestReplaceContainer_KeepsWhatOthersChangeMeanwhile(t *testing.T) {
