@@ -343,7 +343,7 @@ func (c *Catalog) SetDatabasePolicies(ctx context.Context, seen *DatabaseInfo, p
 		return info, fmt.Errorf("database %s: %w", info.Name, err)
 	}
 	info.Revision, err = c.kv.Update(ctx, databasePrefix+info.Name, data, seen.Revision)
-	if errors.Is(err, jetstream.ErrKeyExists) || errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
+	if errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
 		return info, Refuse(StatusConflict, "database %s was changed meanwhile; read it again", info.Name)
 	}
 	if err != nil {

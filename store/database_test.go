@@ -154,6 +154,26 @@ func TestRID_OfWhatIsMadeAnew(t *testing.T) {
 	}
 }
 
+// Of two who have seen the same database one sets its policies, and the other is told.
+func TestCatalog_PoliciesOfADatabase(t *testing.T) {
+	t.Parallel()
+	c := newCatalog(t)
+	seen, err := c.CreateDatabaseWith(t.Context(), "shop", []byte(`{"a":1}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := c.SetDatabasePolicies(t.Context(), &seen, []byte(`{"a":2}`))
+	if err != nil || first.Revision <= seen.Revision || first.RID() != seen.RID() {
+		t.Errorf("set: %+v, %v", first, err)
+	}
+	if _, err := c.SetDatabasePolicies(t.Context(), &seen, []byte(`{"a":3}`)); !errors.Is(err, store.ErrConflict) {
+		t.Errorf("set by what was seen before: %v, want a conflict", err)
+	}
+	if now, err := c.Database(t.Context(), "shop"); err != nil || string(now.Policies) != `{"a":2}` || now.Revision != first.Revision {
+		t.Errorf("kept %+v, %v", now, err)
+	}
+}
+
 // A record without a resource id, as earlier releases wrote them, has one all the same; that of a restored container is the
 // backup's.
 func TestRID_OfRecords(t *testing.T) {

@@ -343,3 +343,28 @@ func TestThroughput(t *testing.T) {
 		t.Errorf("the most of autoscale %d %t, want 3000", n, ok)
 	}
 }
+
+// The throughput of a database is its own, and its containers have none unless they were made with some.
+func TestGo_ThroughputOfADatabase(t *testing.T) {
+	s, err := shared()
+	must(t, err)
+	client, id := s.client(t, masterKey, nil), "shared"+newDatabase(t, s.client(t, masterKey, nil)).ID()
+	scaled := azcosmos.NewAutoscaleThroughputPropertiesWithIncrement(5000, 10)
+	_, err = client.CreateDatabase(t.Context(), azcosmos.DatabaseProperties{ID: id}, &azcosmos.CreateDatabaseOptions{ThroughputProperties: &scaled})
+	must(t, err)
+	db, err := client.NewDatabase(id)
+	must(t, err)
+	read, err := db.ReadThroughput(t.Context(), nil)
+	must(t, err)
+	most, _ := read.ThroughputProperties.AutoscaleMaxThroughput()
+	increment, _ := read.ThroughputProperties.AutoscaleIncrement()
+	if most != 5000 || increment != 10 || read.MinThroughput == nil || *read.MinThroughput != 1000 {
+		t.Errorf("autoscale to %d by %d, at least %v", most, increment, read.MinThroughput)
+	}
+	_, err = db.ReplaceThroughput(t.Context(), azcosmos.NewAutoscaleThroughputProperties(6000), nil)
+	must(t, err)
+	c := container(t, db, azcosmos.ContainerProperties{}, "/pk")
+	if _, err := c.ReadThroughput(t.Context(), nil); err == nil {
+		t.Error("a container in a database with throughput has some of its own")
+	}
+}

@@ -102,6 +102,25 @@ func canonical(t *testing.T, results []any, ordered bool) string {
 	return strings.Join(lines, " ")
 }
 
+// Who switches queries over partition keys off has them refused, and is told what the others took.
+func TestGo_QueryAcrossKeysSwitchedOff(t *testing.T) {
+	c := container(t, database(t), azcosmos.ContainerProperties{}, "/pk")
+	_, err := c.CreateItem(t.Context(), pk("a"), object{"id": "1", "pk": "a"}.json(), nil)
+	must(t, err)
+	off := false
+	for text, status := range map[string]int{"SELECT * FROM c": http.StatusBadRequest, "SELECT * FROM c WHERE c.pk = 'a'": 0} {
+		page, err := c.NewQueryItemsPager(text, azcosmos.NewPartitionKey(), &azcosmos.QueryOptions{EnableCrossPartitionQuery: &off}).NextPage(t.Context())
+		if status != 0 {
+			refused(t, err, status)
+			continue
+		}
+		must(t, err)
+		if page.QueryMetrics == nil || !strings.Contains(*page.QueryMetrics, "outputDocumentCount=1;") {
+			t.Errorf("%s: metrics %v", text, page.QueryMetrics)
+		}
+	}
+}
+
 // A continuation is good in another client, after writes, and for its query alone.
 func TestGo_QueryContinuation(t *testing.T) {
 	s, err := shared()
