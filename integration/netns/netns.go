@@ -78,18 +78,6 @@ func (h *Host) Command(ctx context.Context, path string, args ...string) *exec.C
 	return exec.CommandContext(ctx, "ip", append([]string{"netns", "exec", h.n.room(h.Name), path}, args...)...)
 }
 
-// Cut pulls the host's plug at the switch.
-func (h *Host) Cut() {
-	h.n.t.Helper()
-	h.n.must("-n", h.n.room("switch"), "link", "set", h.port(), "down")
-}
-
-// Heal puts the plug in again.
-func (h *Host) Heal() {
-	h.n.t.Helper()
-	h.n.must("-n", h.n.room("switch"), "link", "set", h.port(), "up")
-}
-
 // port is the host's interface at the switch.
 func (h *Host) port() string { return "to-" + h.Name }
 
@@ -111,8 +99,10 @@ func (n *Network) must(args ...string) {
 	}
 }
 
-func ip(args ...string) (string, error) {
+func ip(args ...string) (string, error) { return run("ip", args...) }
+
+func run(name string, args ...string) (string, error) {
 	// Not with the test's context: namespaces are removed after it has ended.
-	out, err := exec.CommandContext(context.Background(), "ip", args...).CombinedOutput()
+	out, err := exec.CommandContext(context.Background(), name, args...).CombinedOutput()
 	return strings.TrimSpace(string(out)), err
 }
