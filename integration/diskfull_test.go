@@ -71,7 +71,12 @@ type disk struct {
 
 func mountDisk(t testing.TB, megabytes int) *disk {
 	t.Helper()
-	dir := filepath.Join(t.TempDir(), "disk")
+	return mountDiskAt(t, filepath.Join(t.TempDir(), "disk"), megabytes)
+}
+
+// mountDiskAt mounts it at a directory that is made.
+func mountDiskAt(t testing.TB, dir string, megabytes int) *disk {
+	t.Helper()
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}

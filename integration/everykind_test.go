@@ -87,6 +87,11 @@ type everyModel struct {
 
 	meta, product, customer, region *store.Container
 
+	// keyed says that a write may be delayed beyond one that is written later. Then all attempts of a write have one
+	// idempotency key, and whoever asks again is the client.
+	keyed bool
+	keys  atomic.Int64
+
 	mu        sync.Mutex
 	metas     map[string]metaItem      // by type/id
 	products  map[string]everyProduct  // by id
@@ -98,16 +103,27 @@ type everyModel struct {
 func newEveryModel(t *testing.T, seed uint64, steps int) *everyModel {
 	t.Helper()
 	files := t.TempDir()
-	m := &everyModel{
-		// What crashes is gone soon, so that most of the time something is done.
-		town:  newTown(t, 2, "leases.drainTimeout=100ms", "leases.renewInterval=500ms", "sinks.roots="+files),
-		files: files, seed: seed, most: steps, metas: map[string]metaItem{}, products: map[string]everyProduct{},
+	// What crashes is gone soon, so that most of the time something is done.
+	m := everyModelOf(newTown(t, 2, "leases.drainTimeout=100ms", "leases.renewInterval=500ms", "sinks.roots="+files), files)
+	m.seed, m.most = seed, steps
+	m.apply(everyContainer + "---" + everyPipelineIn(m.files))
+	m.open(m.Client())
+	return m
+}
+
+// everyModelOf is the model of a town in which nothing was written yet.
+func everyModelOf(w *town, files string) *everyModel {
+	return &everyModel{
+		town: w, files: files, metas: map[string]metaItem{}, products: map[string]everyProduct{},
 		customers: map[string]everyCustomer{}, orders: map[string]everyOrder{}, removed: map[string]bool{},
 	}
-	m.apply(everyContainer + "---" + everyPipelineIn(m.files))
-	m.meta, m.product = open(t, m.Client(), "productMeta"), open(t, m.Client(), "product")
-	m.customer, m.region = open(t, m.Client(), "customer"), open(t, m.Client(), "region")
-	return m
+}
+
+// open opens the containers, which were declared, for the writers.
+func (m *everyModel) open(c *store.Client) {
+	m.t.Helper()
+	m.meta, m.product = open(m.t, c, "productMeta"), open(m.t, c, "product")
+	m.customer, m.region = open(m.t, c, "customer"), open(m.t, c, "region")
 }
 
 // TestEveryKind_Model lets clients create, replace, patch, delete, expire, move,
@@ -249,8 +265,14 @@ const insistEach = 2 * time.Second
 // insist writes until it is acknowledged. Every write here may be repeated.
 func insist(t testing.TB, write func(context.Context) error) error {
 	t.Helper()
+	return insistEvery(t, insistEach, write)
+}
+
+// insistEvery is insist whose attempts take so long at most.
+func insistEvery(t testing.TB, each time.Duration, write func(context.Context) error) error {
+	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // a client tries again
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), insistEach)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), each)
 		err := write(ctx)
 		cancel()
 		if err == nil || time.Now().After(deadline) {
@@ -310,12 +332,34 @@ func (m *everyModel) set(f func()) {
 	f()
 }
 
+// how is how a write is made, and how long one attempt of it may take.
+func (m *everyModel) how() (o store.WriteOptions, each time.Duration) {
+	if !m.keyed {
+		return o, insistEach
+	}
+	return store.WriteOptions{IdempotencyKey: fmt.Sprint("every-", m.keys.Add(1))}, time.Minute
+}
+
+func (m *everyModel) insist(write func(context.Context, store.WriteOptions) error) error {
+	o, each := m.how()
+	return insistEvery(m.t, each, func(ctx context.Context) error { return write(ctx, o) })
+}
+
 func (m *everyModel) put(c *store.Container, item any) error {
-	return insist(m.t, func(ctx context.Context) error { return put(ctx, c, item) })
+	body, err := json.Marshal(item)
+	if err != nil {
+		return err
+	}
+	return m.insist(func(ctx context.Context, o store.WriteOptions) error {
+		_, err := c.Upsert(ctx, body, o)
+		return err
+	})
 }
 
 func (m *everyModel) remove(c *store.Container, key, id string) error {
-	return insist(m.t, func(ctx context.Context) error { return gone(c.Delete(ctx, keyOf(m.t, key), id)) })
+	return m.insist(func(ctx context.Context, o store.WriteOptions) error {
+		return gone(c.Delete(ctx, keyOf(m.t, key), id, o))
+	})
 }
 
 // someMeta makes up a category or a tag of the writer.
@@ -453,13 +497,14 @@ func (m *everyModel) putOrder(o everyOrder, rng *rand.Rand) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(m.t.Context(), insistEach)
+	how, each := m.how()
+	ctx, cancel := context.WithTimeout(m.t.Context(), each)
 	defer cancel()
 	switch rng.IntN(3) {
 	case 0:
-		_, err = m.customer.Create(ctx, body)
+		_, err = m.customer.Create(ctx, body, how)
 	case 1:
-		_, err = m.customer.Replace(ctx, o.ID, body)
+		_, err = m.customer.Replace(ctx, o.ID, body, how)
 	default:
 		return m.put(m.customer, o)
 	}
@@ -509,8 +554,8 @@ func (m *everyModel) patchOrder(writer int, rng *rand.Rand) error {
 		o.OrderDate = date
 	}
 	m.wrote(o, true)
-	return insist(m.t, func(ctx context.Context) error {
-		_, err := m.customer.Patch(ctx, keyOf(m.t, o.CustomerID), o.ID, []document.Op{op})
+	return m.insist(func(ctx context.Context, how store.WriteOptions) error {
+		_, err := m.customer.Patch(ctx, keyOf(m.t, o.CustomerID), o.ID, []document.Op{op}, how)
 		return err
 	})
 }
@@ -533,8 +578,8 @@ func (m *everyModel) batchOrders(writer int, rng *rand.Rand) error {
 		}
 		m.wrote(o, !remove)
 	}
-	return insist(m.t, func(ctx context.Context) error {
-		result, err := m.customer.Batch(ctx, keyOf(m.t, customer), ops, "")
+	return m.insist(func(ctx context.Context, o store.WriteOptions) error {
+		result, err := m.customer.Batch(ctx, keyOf(m.t, customer), ops, o.IdempotencyKey)
 		if err == nil && result.Failed {
 			err = fmt.Errorf("batch: %+v", result.Results)
 		}

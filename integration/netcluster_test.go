@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -43,6 +44,7 @@ type netCluster struct {
 type natsProcess struct {
 	*netns.Host
 	t    *testing.T
+	dir  string // of its configuration, and of what JetStream keeps
 	args []string
 	cmd  *exec.Cmd
 	log  bytes.Buffer
@@ -61,6 +63,8 @@ cluster {
   listen: "0.0.0.0:6222"
   ping_interval: "1s"
   ping_max: 2
+  # Who is outside of the network reaches the servers at other addresses than they have.
+  no_advertise: true
   routes: [%s]
 }
 `
@@ -80,9 +84,9 @@ func newNetCluster(t *testing.T) *netCluster {
 		c.nats = append(c.nats, n)
 	}
 	for _, n := range c.nats {
-		dir := t.TempDir()
-		conf := filepath.Join(dir, "nats.conf")
-		text := fmt.Appendf(nil, natsConf, n.Name, filepath.Join(dir, "jetstream"), strings.Join(routes, ", "))
+		n.dir = t.TempDir()
+		conf := filepath.Join(n.dir, "nats.conf")
+		text := fmt.Appendf(nil, natsConf, n.Name, n.data(), strings.Join(routes, ", "))
 		if err := os.WriteFile(conf, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -94,12 +98,15 @@ func newNetCluster(t *testing.T) *netCluster {
 	return c
 }
 
-// member is a Millrace process on a host of its own. It does not run yet.
-func (c *netCluster) member(role, host string) *child {
+// data is the directory of JetStream.
+func (n *natsProcess) data() string { return filepath.Join(n.dir, "jetstream") }
+
+// member is a Millrace process on a host of its own, with more arguments. It does not run yet.
+func (c *netCluster) member(role, host string, more ...string) *child {
 	c.t.Helper()
 	m := &child{
 		t: c.t, name: role + " " + host, dir: c.t.TempDir(), host: c.net.Host(host),
-		args: []string{role, "--server", c.url, "--dir", filepath.Join(c.t.TempDir(), role), "--durability", "replicas"},
+		args: append([]string{role, "--server", c.url, "--dir", filepath.Join(c.t.TempDir(), role), "--durability", "replicas"}, more...),
 	}
 	c.t.Cleanup(func() {
 		if m.Process != nil {
@@ -113,9 +120,12 @@ func (c *netCluster) member(role, host string) *child {
 }
 
 // kill ends the server as kill -9 does.
-func (n *natsProcess) kill() {
+func (n *natsProcess) kill() { n.end(syscall.SIGKILL) }
+
+// end ends the server by a signal.
+func (n *natsProcess) end(s syscall.Signal) {
 	n.t.Helper()
-	_ = n.cmd.Process.Kill() // it may have ended already
+	_ = n.cmd.Process.Signal(s) // it may have ended already
 	_ = n.cmd.Wait()
 }
 

@@ -32,7 +32,7 @@ func (h *Host) Dial(network, address string) (net.Conn, error) {
 			done <- dialed{err: err}
 			return
 		}
-		conn, err := (&net.Dialer{Timeout: dialTime}).Dial(network, address) //nolint:noctx // clients of NATS dial so
+		conn, err := (&net.Dialer{Timeout: dialTime}).Dial(network, address)
 		done <- dialed{conn, err}
 	}()
 	d := <-done

@@ -31,9 +31,10 @@ func (h *Host) CutReceiving() {
 // that do not fit are lost. It skips the test where there is no tc.
 func (h *Host) Slow() (how string) {
 	h.n.t.Helper()
-	if out, err := h.shape("netem", "delay", "150ms", "50ms"); err == nil {
+	if _, err := h.shape("netem", "delay", "150ms", "50ms"); err == nil {
 		return "each packet comes 100 to 200 ms late"
-	} else if out, err = h.shape("tbf", "rate", "1mbit", "burst", "4kb", "latency", "500ms"); err != nil {
+	}
+	if out, err := h.shape("tbf", "rate", "1mbit", "burst", "4kb", "latency", "500ms"); err != nil {
 		h.n.t.Skipf("a link cannot be made slow here: %v: %s", err, out)
 	}
 	return "it carries 1 Mbit/s, and queues half a second of that; the kernel has no netem"
