@@ -2,107 +2,103 @@ package netns
 
 import (
 	"context"
-	"fmt"
-	"os"
-	"os/exec"
-	"runtime"
-	"strings"
-	"sync/atomic"
+	"errors"
+	"net"
 	"testing"
+	"time"
+
+	"github.com/millrace/millrace/integration/netns/hosts"
 )
+
+// dialTime is how long a test waits for an answer of a host that may be cut.
+const dialTime = 2 * time.Second
 
 // Network is a switch and the hosts at it.
 type Network struct {
-	t     testing.TB
-	name  string // prefix of the namespaces
-	hosts int
+	t  testing.TB
+	is *hosts.Network
 }
-
-// networks tells those of one process apart.
-var networks atomic.Int64
-
-// hostsMax is what the addresses have room for.
-const hostsMax = 250
 
 // New makes a network without hosts. It skips the test where it may not.
 func New(t testing.TB) *Network {
 	t.Helper()
-	if runtime.GOOS != "linux" {
-		t.Skip("network namespaces are of Linux")
+	is, err := hosts.Open(t.Context())
+	if err != nil {
+		t.Skip(err)
 	}
-	if _, err := exec.LookPath("ip"); err != nil {
-		t.Skip("the command ip (iproute2) is not there: ", err)
-	}
-	n := &Network{t: t, name: fmt.Sprintf("mr%d-%d", os.Getpid(), networks.Add(1))}
-	if out, err := ip("netns", "add", n.room("switch")); err != nil {
-		t.Skipf("network namespaces cannot be made here; run it as root: %v: %s", err, out)
-	}
-	n.remove("switch")
-	if out, err := ip("-n", n.room("switch"), "link", "add", "switch", "type", "bridge"); err != nil {
-		t.Skipf("the kernel has no bridges: %v: %s", err, out)
-	}
-	n.must("-n", n.room("switch"), "link", "set", "switch", "up")
-	return n
+	t.Cleanup(func() {
+		if err := is.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	return &Network{t, is}
 }
 
 // Host is one host of a Network.
 type Host struct {
-	n *Network
-	// Name is as the test gave it.
-	Name string
-	// Address is the host's, an IPv4 address.
-	Address string
+	*hosts.Host
+	t testing.TB
 }
 
 // Host adds a host. name has up to ten letters and digits.
 func (n *Network) Host(name string) *Host {
 	n.t.Helper()
-	n.hosts++
-	if n.hosts > hostsMax {
-		n.t.Fatalf("%d hosts are too many", n.hosts)
+	is, err := n.is.Host(n.t.Context(), name)
+	if err != nil {
+		n.t.Fatal(err)
 	}
-	h := &Host{n: n, Name: name, Address: fmt.Sprintf("10.99.0.%d", n.hosts)}
-	n.must("netns", "add", n.room(name))
-	n.remove(name)
-	n.must("link", "add", "net", "netns", n.room(name), "type", "veth", "peer", "name", h.port(), "netns", n.room("switch"))
-	n.must("-n", n.room("switch"), "link", "set", h.port(), "master", "switch", "up")
-	n.must("-n", n.room(name), "addr", "add", h.Address+"/24", "dev", "net")
-	n.must("-n", n.room(name), "link", "set", "net", "up")
-	n.must("-n", n.room(name), "link", "set", "lo", "up")
-	return h
+	return &Host{is, n.t}
 }
 
-// Command is a command that runs on the host. Its process is the one that is
-// started, so that signals reach it.
-func (h *Host) Command(ctx context.Context, path string, args ...string) *exec.Cmd {
-	return exec.CommandContext(ctx, "ip", append([]string{"netns", "exec", h.n.room(h.Name), path}, args...)...)
+// Dial connects the test to an address of the network, given in digits, as if it ran on the host. It may be called
+// concurrently.
+func (h *Host) Dial(network, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(h.t.Context()), dialTime)
+	defer cancel()
+	return h.DialContext(ctx, network, address)
 }
 
-// port is the host's interface at the switch.
-func (h *Host) port() string { return "to-" + h.Name }
+// Cut pulls the host's plug at the switch.
+func (h *Host) Cut() {
+	h.t.Helper()
+	h.must(h.Host.Cut)
+}
 
-func (n *Network) room(name string) string { return n.name + "-" + name }
+// CutSending loses what the host sends: it hears everybody, and nobody hears it. It skips the test where that cannot be had.
+func (h *Host) CutSending() {
+	h.t.Helper()
+	h.must(h.Host.CutSending)
+}
 
-// remove removes a namespace at the end; what runs in it keeps it until it ends.
-func (n *Network) remove(name string) {
-	n.t.Cleanup(func() {
-		if out, err := ip("netns", "del", n.room(name)); err != nil {
-			n.t.Errorf("remove namespace %s: %v: %s", name, err, out)
-		}
+// CutReceiving loses what is sent to the host: everybody hears it, and it hears nobody.
+func (h *Host) CutReceiving() {
+	h.t.Helper()
+	h.must(h.Host.CutReceiving)
+}
+
+// Slow makes the host's link slow, each way, and tells in what sense. It skips the test where that cannot be had.
+func (h *Host) Slow() (how string) {
+	h.t.Helper()
+	h.must(func(ctx context.Context) (err error) {
+		how, err = h.Host.Slow(ctx)
+		return err
 	})
+	return how
 }
 
-func (n *Network) must(args ...string) {
-	n.t.Helper()
-	if out, err := ip(args...); err != nil {
-		n.t.Fatalf("ip %s: %v: %s", strings.Join(args, " "), err, out)
+// Heal makes the host's link whole again, whatever was done to it.
+func (h *Host) Heal() {
+	h.t.Helper()
+	h.must(h.Host.Heal)
+}
+
+// must does something to the host, also where the test's context has ended.
+func (h *Host) must(do func(context.Context) error) {
+	h.t.Helper()
+	switch err := do(context.WithoutCancel(h.t.Context())); {
+	case errors.Is(err, errors.ErrUnsupported):
+		h.t.Skip(err)
+	case err != nil:
+		h.t.Fatal(err)
 	}
-}
-
-func ip(args ...string) (string, error) { return run("ip", args...) }
-
-func run(name string, args ...string) (string, error) {
-	// Not with the test's context: namespaces are removed after it has ended.
-	out, err := exec.CommandContext(context.Background(), name, args...).CombinedOutput()
-	return strings.TrimSpace(string(out)), err
 }

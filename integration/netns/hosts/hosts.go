@@ -1,10 +1,8 @@
-//go:build linux
-
 // Package hosts makes hosts in network namespaces of Linux, joined by a switch, for programs that are no tests. Tests have
 // package netns.
 //
-// A host that is cut loses what it sends and gets nothing, and neither side is told. Processes run on a host by
-// [Host.Command]; this process reaches those by [Host.DialContext], as if it ran there.
+// A host that is cut loses what it sends and gets nothing, and neither side is told. A link may also be cut one way, or be
+// slow. Processes run on a host by [Host.Command]; this process reaches those by [Host.DialContext], as if it ran there.
 //
 // Nothing outside the namespaces is changed. They need the right to make namespaces.
 package hosts
@@ -13,19 +11,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"runtime"
 	"strings"
 	"sync/atomic"
-
-	"golang.org/x/sys/unix"
 )
-
-// rooms is where ip keeps the namespaces.
-const rooms = "/var/run/netns"
 
 // Max is how many hosts a network has addresses for.
 const Max = 250
@@ -100,47 +90,6 @@ func (h *Host) Command(ctx context.Context, path string, args ...string) *exec.C
 	return exec.CommandContext(ctx, "ip", append([]string{"netns", "exec", h.n.full(h.Name), path}, args...)...)
 }
 
-// Cut pulls the host's plug at the switch.
-func (h *Host) Cut(ctx context.Context) error {
-	return h.n.in(ctx, "switch", []string{"link", "set", h.port(), "down"})
-}
-
-// Heal puts the plug in again.
-func (h *Host) Heal(ctx context.Context) error {
-	return h.n.in(ctx, "switch", []string{"link", "set", h.port(), "up"})
-}
-
-// DialContext connects this process from the host to an address, which is one of numbers. It may be called concurrently.
-func (h *Host) DialContext(ctx context.Context, network, address string) (conn net.Conn, err error) {
-	// A socket stays in the namespace of the thread that made it, and a thread may change its own.
-	runtime.LockOSThread()
-	here, err := os.Open("/proc/thread-self/ns/net")
-	if err != nil {
-		runtime.UnlockOSThread()
-		return nil, fmt.Errorf("open the namespace of this process: %w", err)
-	}
-	defer func() { _ = here.Close() }()
-	there, err := os.Open(filepath.Join(rooms, h.n.full(h.Name)))
-	if err != nil {
-		runtime.UnlockOSThread()
-		return nil, fmt.Errorf("open the namespace of %s: %w", h.Name, err)
-	}
-	defer func() { _ = there.Close() }()
-	if err := unix.Setns(int(there.Fd()), unix.CLONE_NEWNET); err != nil {
-		runtime.UnlockOSThread()
-		return nil, fmt.Errorf("enter the namespace of %s: %w", h.Name, err)
-	}
-	defer func() {
-		if failed := unix.Setns(int(here.Fd()), unix.CLONE_NEWNET); failed != nil {
-			// The thread stays locked: nobody else may work in there, and it ends with the goroutine.
-			err = errors.Join(err, fmt.Errorf("leave the namespace of %s: %w", h.Name, failed))
-			return
-		}
-		runtime.UnlockOSThread()
-	}()
-	return (&net.Dialer{}).DialContext(ctx, network, address)
-}
-
 // port is the host's interface at the switch.
 func (h *Host) port() string { return "to-" + h.Name }
 
@@ -165,10 +114,12 @@ func (n *Network) in(ctx context.Context, name string, commands ...[]string) err
 	return nil
 }
 
-func ip(ctx context.Context, args ...string) error {
-	out, err := exec.CommandContext(ctx, "ip", args...).CombinedOutput()
+func ip(ctx context.Context, args ...string) error { return run(ctx, "ip", args...) }
+
+func run(ctx context.Context, name string, args ...string) error {
+	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(string(out)))
 	}
 	return nil
 }
