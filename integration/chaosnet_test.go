@@ -25,7 +25,7 @@ import (
 var (
 	chaosTime   = flag.Duration("chaos.time", 0, "for how long faults befall the hosts of the chaos test; 0: chaos.faults says how many times")
 	chaosFaults = flag.Int("chaos.faults", 3, "how many times faults befall the hosts of the chaos test, if chaos.time is 0")
-	chaosSeed   = flag.Uint64("chaos.seed", 0, "seed of the faults and of what clients do; 0 draws one")
+	chaosSeed   = flag.Uint64("chaos.seed", 7, "seed of the faults and of what clients do; 0 draws one")
 )
 
 const (
