@@ -38,7 +38,9 @@ func crowded(t *testing.T, b *bed) (l *feed.Log, leave func()) {
 	}
 	t.Cleanup(l.Close)
 	for {
-		other, err := js.CreateConsumer(t.Context(), l.Stream(), jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy})
+		other, err := js.CreateConsumer(t.Context(), l.Stream(), jetstream.ConsumerConfig{
+			AckPolicy: jetstream.AckNonePolicy, InactiveThreshold: time.Hour, // a slow machine takes longer than the five seconds after which one goes by itself
+		})
 		if err != nil {
 			return l, leave
 		}

@@ -92,7 +92,10 @@ type cuts struct{ outages }
 func (o *cuts) run(ctx context.Context, times int) error {
 	reads := judge.NewGroup(ctx)
 	defer reads.Stop()
-	items := o.writers.judged(reads)
+	items, err := o.writers.judged(reads)
+	if err != nil {
+		return err
+	}
 	readAt := func(name string, s *session) error {
 		for _, item := range items {
 			if err := item.readBy(ctx, reads, name, s.client); err != nil {
@@ -116,7 +119,7 @@ func (o *cuts) run(ctx context.Context, times int) error {
 	}
 	o.writers.start(ctx, cutWriters, o.b.cfg.seed)
 	kinds := o.kinds()
-	err := o.happen(ctx, times, kinds)
+	err = o.happen(ctx, times, kinds)
 	reads.Stop()
 	if err = errors.Join(err, o.writers.stop()); err != nil {
 		return err
@@ -212,14 +215,17 @@ func (f *fleet) signalHost(host *hosts.Host, s syscall.Signal) error {
 
 // judged sets to work, for one item of each partition, which the others leave alone from then on, a writer of versions and
 // a reader.
-func (w *steadyWriters) judged(g *judge.Group) (items []judgedItem) {
+func (w *steadyWriters) judged(g *judge.Group) (items []judgedItem, err error) {
 	for _, p := range w.into.Partitions() {
+		if len(w.items[p]) < 2 {
+			return nil, fmt.Errorf("partition %s has one of %d products, and writers need another one: take more", p, w.set.Products())
+		}
 		item := judgedItem{w, w.items[p][0], &judge.Register{}}
 		w.items[p] = w.items[p][1:]
 		g.Write(item.register, w.every, item.write)
 		items = append(items, item)
 	}
-	return items
+	return items, nil
 }
 
 // judgedItem is a product that is written in versions.

@@ -89,14 +89,17 @@ type rollings struct {
 func (r *rollings) run(ctx context.Context, times int) error {
 	reads := judge.NewGroup(ctx)
 	defer reads.Stop()
-	for _, item := range r.writers.judged(reads) {
+	items, err := r.writers.judged(reads)
+	if err != nil {
+		return err
+	}
+	for _, item := range items {
 		if err := item.readBy(ctx, reads, rolledAll, r.fleet.session.client); err != nil {
 			return err
 		}
 	}
 	r.writers.start(ctx, rollingWriters, r.b.cfg.seed)
 	r.writers.group.Go(func() error { r.rename(ctx); return nil })
-	var err error
 	for n := 0; n < times && err == nil; n++ {
 		err = r.once(ctx)
 	}

@@ -61,7 +61,7 @@ func TestSmallYears(t *testing.T) {
 // A rolling restart of everything, a move, and a worker that is killed.
 func TestSmallFleet(t *testing.T) {
 	notRaced(t)
-	smallRun(t, []string{"rolling", "move", "worker"}, "off", 1, "-times", "1")
+	smallRun(t, []string{"rolling", "move", "worker"}, "off", 1, "-times", "1", "-products", "4000")
 }
 
 // Hosts that fall silent, where network namespaces can be made.
@@ -74,7 +74,7 @@ func TestSmallCut(t *testing.T) {
 	if err := network.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	smallRun(t, []string{"cut"}, "off", 1, "-times", "1")
+	smallRun(t, []string{"cut"}, "off", 1, "-times", "1", "-products", "4000")
 }
 
 // notRaced skips a test of what measures where the race detector runs.
