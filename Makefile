@@ -157,6 +157,7 @@ deploys:
 ## chaos: kill -9 under load, ROUNDS times (default 5), and CHAOS (default 10m) of faults of the hosts of a cluster, from SEED (drawn if not given), where network namespaces can be made (as root)
 chaos:
 	$(GO) test ./integration -count=1 -timeout 0 -v -run 'Chaos' -args -rounds=$(ROUNDS) -chaos.time=$(or $(CHAOS),10m) -chaos.seed=$(or $(SEED),0)
+	$(GO) test ./integration/bench -count=1 -timeout 0 -v -run 'TestSmall(Rolling|Cut)' -args -long
 
 ## kills: kill -9 at every step of writing, snapshots, trims, walks, starts, backups and restores, and while files are merged, ROUNDS rounds (ARGS=-steps.all: a restore at each of its calls)
 kills:

@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"flag"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -61,12 +62,20 @@ func TestSmallYears(t *testing.T) {
 // A rolling restart of everything, a move, and a worker that is killed.
 func TestSmallFleet(t *testing.T) {
 	notRaced(t)
-	smallRun(t, []string{"rolling", "move", "worker"}, "off", 1, "-times", "1", "-products", "4000")
+	smallRun(t, []string{"move", "worker"}, "off", 1, "-times", "1")
+}
+
+// A restart of eight processes, each of which waits until all is well, takes minutes.
+func TestSmallRolling(t *testing.T) {
+	notRaced(t)
+	long(t)
+	smallRun(t, []string{"rolling"}, "off", 1, "-times", "1", "-products", "4000")
 }
 
 // Hosts that fall silent, where network namespaces can be made.
 func TestSmallCut(t *testing.T) {
 	notRaced(t)
+	long(t)
 	network, err := hosts.Open(t.Context())
 	if err != nil {
 		t.Skip(err)
@@ -75,6 +84,16 @@ func TestSmallCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	smallRun(t, []string{"cut"}, "off", 1, "-times", "1", "-products", "4000")
+}
+
+var longToo = flag.Bool("long", false, "also run what takes minutes")
+
+// long skips a test of what takes minutes, unless -long is given.
+func long(t *testing.T) {
+	t.Helper()
+	if !*longToo {
+		t.Skip("it takes minutes; make chaos runs it (-long)")
+	}
 }
 
 // notRaced skips a test of what measures where the race detector runs.
