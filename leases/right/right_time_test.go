@@ -263,6 +263,8 @@ func TestAKeyThatIsStoredAgain(t *testing.T) {
 		p := start(t, s, "a", nil)
 		defer p.end()
 		time.Sleep(time.Second)
+		s.nextWrite(t, "a")
+		time.Sleep(2 * latency) // none is under way, which would be stored behind what is last now
 		last := p.r.lastStored()
 		for p.r.Holds() {
 			e := s.Get(keyOf("g", "a"))
