@@ -167,7 +167,7 @@ func (h *heir) plant(ctx context.Context, upTo feed.LSN) (engine.State, error) {
 			if !fits {
 				continue
 			}
-			err = h.p.loadInto(ctx, from, m, &feed.Shape{})
+			err = h.p.loadInto(ctx, from, m, false)
 			if err == nil {
 				h.p.log.Info("seed of the partition loaded", "of", h.parent.String(), "lsn", uint64(m.LSN), "entries", m.Entries, "bytes", m.Bytes)
 				return h.p.engine.State()

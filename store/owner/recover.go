@@ -208,15 +208,17 @@ func (p *Partition) beginState(ctx context.Context, shape *feed.Shape) (*applier
 	if err != nil {
 		return nil, err
 	}
-	if state.Applied > 0 || shape.Begin() == 1 {
-		p.cfg.distrusted.MadeAnew(p.id)
-	}
 	if state.Applied == 0 && shape.Begin() > 1 {
-		if a, err := p.beginContinued(ctx, shape); a != nil || err != nil {
+		a, err := p.beginContinued(ctx, shape)
+		if a != nil {
+			p.cfg.distrusted.MadeAnew(p.id)
+		}
+		if a != nil || err != nil {
 			return a, err
 		}
 		return nil, p.lacksSnapshot(shape)
 	}
+	p.cfg.distrusted.MadeAnew(p.id)
 	return p.resumeFrom(state, shape)
 }
 
@@ -441,9 +443,9 @@ func (p *Partition) leaveIfNotAppended(ctx context.Context, err error) {
 // engineStopMin is the size of the largest snapshot that the engine takes in by commits, without standing still.
 const engineStopMin = 4 << 20
 
-// loadInto loads a snapshot into the engine. The error is *engine.NoRoomError where the disk
-// lacks room for it.
-func (p *Partition) loadInto(ctx context.Context, from snapshot.Store, m *snapshot.Manifest, shape *feed.Shape) error {
+// loadInto loads a snapshot into the engine. remakes says that what is in the engine can be made again without one. The
+// error is *engine.NoRoomError where the disk lacks room for it.
+func (p *Partition) loadInto(ctx context.Context, from snapshot.Store, m *snapshot.Manifest, remakes bool) error {
 	told := false
 	opt := engine.LoadOptions{
 		Bytes: int64(m.Bytes), Reserve: p.loadReserve(int64(m.Bytes)),
@@ -463,7 +465,7 @@ func (p *Partition) loadInto(ctx context.Context, from snapshot.Store, m *snapsh
 	// Load empties the engine first, and what is in it may be all that there is. Where it holds
 	// nothing a damaged snapshot takes nothing away, and reading it twice would be half the work.
 	before, unknown := p.engine.State()
-	if shape.Begin() > 1 && (unknown != nil || before.Applied > 0) {
+	if !remakes && (unknown != nil || before.Applied > 0) {
 		if err := snapshot.Verify(ctx, from, m, func() error { return opt.Progress(false) }); err != nil {
 			return err
 		}

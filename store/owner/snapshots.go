@@ -452,7 +452,7 @@ func (p *Partition) loadSnapshotFrom(ctx context.Context, from snapshot.Store, s
 			continue
 		}
 		began := time.Now()
-		err = p.loadInto(ctx, from, m, shape)
+		err = p.loadInto(ctx, from, m, shape.Begin() == 1)
 		if err == nil {
 			p.log.Info("snapshot loaded", "lsn", uint64(m.LSN), "entries", m.Entries, "bytes", m.Bytes, "took", time.Since(began).Round(time.Millisecond))
 			meters.snapshotsLoaded.Add(ctx, 1)
