@@ -232,15 +232,12 @@ const (
 	digestTick = time.Second
 )
 
-// DigestPacer returns what paces the digests of a process.
-func DigestPacer() *pace.Pacer { return pace.New(digestShare, func() {}) }
-
 // digestLoop has the partitions of this process compared with their copies, one after the other.
 func (s *Server) digestLoop(ctx context.Context) {
 	if s.cfg.DigestInterval < 0 {
 		return
 	}
-	schedule, pacer := digest.NewSchedule(s.cfg.DigestInterval), DigestPacer()
+	schedule := digest.NewSchedule(s.cfg.DigestInterval)
 	t := time.NewTicker(min(digestTick, s.cfg.DigestInterval))
 	defer t.Stop()
 	for {
@@ -257,8 +254,7 @@ func (s *Server) digestLoop(ctx context.Context) {
 			if !schedule.Due(p.id, at, s.warmCopies(p.id), time.Now()) || p.closedFor.Load() != nil || p.refusing() != nil || p.splitting() != nil {
 				continue
 			}
-			pacer.Resume()
-			told, err := s.compareDigest(ctx, p, pacer)
+			told, err := s.compareDigest(ctx, p)
 			if err != nil {
 				schedule.Failed(p.id, time.Now())
 				p.log.Debug("the partition's digest is not compared now", "error", err)
@@ -287,7 +283,7 @@ func (s *Server) warmCopies(id feed.Partition) (nodes []string) {
 
 // compareDigest orders a digest of a partition, computes this engine's, and tells it in the log. It returns the LSN of the
 // commit that does; 0 if others were written since the order, which nobody has compared.
-func (s *Server) compareDigest(ctx context.Context, p *Partition, pacer *pace.Pacer) (told feed.LSN, err error) {
+func (s *Server) compareDigest(ctx context.Context, p *Partition) (told feed.LSN, err error) {
 	h := s.enter()
 	if h == nil {
 		return 0, errStopped
@@ -301,7 +297,7 @@ func (s *Server) compareDigest(ctx context.Context, p *Partition, pacer *pace.Pa
 		return 0, err
 	}
 	began := time.Now()
-	d, err := p.digestOf(ctx, view, pacer)
+	d, err := p.digestOf(ctx, view)
 	if err != nil {
 		return 0, err
 	}
@@ -357,13 +353,22 @@ func (p *Partition) appendControl(ctx context.Context, c *feed.Control, applied 
 }
 
 // digestOf computes the digest of a view, and closes it.
-func (p *Partition) digestOf(ctx context.Context, view *engine.Snapshot, pacer *pace.Pacer) (d digest.Digest, err error) {
+func (p *Partition) digestOf(ctx context.Context, view *engine.Snapshot) (d digest.Digest, err error) {
 	defer view.Close()
 	defer func() {
 		if wrong := p.engine.Caught(recover()); wrong != nil {
 			err = wrong
 		}
 	}()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	// Of its own: a pacer that several share is held by the one who rests, and the others would not hear meanwhile that
+	// their view keeps a load waiting, or that they are to end.
+	pacer := pace.New(digestShare, func() {
+		if view.Hinders() {
+			stop(digest.ErrGaveWay)
+		}
+	})
 	began := time.Now()
 	d, err = digest.Compute(view, recordPart, func() error {
 		switch {
@@ -389,8 +394,8 @@ func (r *Replayer) View() *engine.Snapshot {
 }
 
 // Digest computes the digest of a view, and closes it. Unlike the other methods it may be called beside them.
-func (r *Replayer) Digest(ctx context.Context, view *engine.Snapshot, pacer *pace.Pacer) (digest.Digest, error) {
-	return r.p.digestOf(ctx, view, pacer)
+func (r *Replayer) Digest(ctx context.Context, view *engine.Snapshot) (digest.Digest, error) {
+	return r.p.digestOf(ctx, view)
 }
 
 // Distrust has this process's copy of a partition made anew, from an older snapshot than the newest where there is one, by

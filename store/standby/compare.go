@@ -15,9 +15,9 @@ import (
 // errDiffers ends the following of a copy that is to be made anew.
 var errDiffers = errors.New("the copy does not hold what its owner holds, and is made anew")
 
-// comparingMax bounds the digests that a process computes at a time for its copies: each keeps a view open. One that
-// is ordered beyond it is not compared.
-const comparingMax = 4
+// comparingMax bounds the digests that a process computes at a time for its copies: each keeps a view open, and takes its
+// own share of a processor. One that is ordered beyond it is not compared.
+const comparingMax = 2
 
 // judged is what digests have told of the copy of one partition. It outlives the making of the copy anew.
 //
@@ -101,8 +101,7 @@ func (c *comparison) applied(commit *feed.Commit) {
 		if view == nil {
 			return
 		}
-		c.f.s.pacer.Resume() // what was before was no work
-		d, err := c.r.Digest(c.ctx, view, c.f.s.pacer)
+		d, err := c.r.Digest(c.ctx, view)
 		switch {
 		case err == nil:
 			c.judge(replica.Own(d))

@@ -12,7 +12,6 @@ import (
 	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/owner"
-	"github.com/millrace/millrace/store/pace"
 )
 
 // Config tunes Standbys. Zero fields take their defaults.
@@ -51,7 +50,6 @@ type Standbys struct {
 	self  string
 	turns turns
 
-	pacer     *pace.Pacer   // of digests
 	comparing chan struct{} // holds a token for each digest that is computed
 
 	// Owned by the goroutine of Run.
@@ -73,7 +71,7 @@ func New(cfg Config) *Standbys {
 	cfg.Settle = cmp.Or(cfg.Settle, 10*time.Second)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	return &Standbys{
-		cfg: cfg, self: leases.NodeOf(cfg.Leases.Holder()), turns: newTurns(), pacer: owner.DigestPacer(), comparing: make(chan struct{}, comparingMax), chosen: map[feed.Partition]time.Time{},
+		cfg: cfg, self: leases.NodeOf(cfg.Leases.Holder()), turns: newTurns(), comparing: make(chan struct{}, comparingMax), chosen: map[feed.Partition]time.Time{},
 		followers: map[feed.Partition]*follower{}, begun: map[feed.Partition]*begun{}, owned: map[feed.Partition]int{},
 	}
 }
