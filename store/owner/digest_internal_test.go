@@ -1,6 +1,7 @@
 package owner
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -107,4 +108,25 @@ func TestHeir_ADamagedSeedTakesNothingAway(t *testing.T) {
 	if state, err := child.State(); err != nil || state.Applied != 7 {
 		t.Errorf("the copy is at %+v, %v", state, err)
 	}
+}
+
+// A log that does not answer keeps the digests of other partitions waiting for a while, and not for as long as it lasts.
+func TestDigest_IsNotOrderedWhereTheLogDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, store.ContainerSpec{PartitionKey: []string{"/pk"}, Partitions: 1})
+	n := w.start(t.TempDir())
+	answers := make(chan struct{})
+	n.log.fault(func(_ context.Context, appendIt func() (feed.LSN, error)) (feed.LSN, error) {
+		<-answers
+		return appendIt()
+	})
+	if view, err := n.orderDigest(t.Context()); !errors.Is(err, errStopped) || view != nil {
+		t.Errorf("ordered in a log that does not answer: %v", err)
+	}
+	close(answers)
+	view, err := n.orderDigest(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	view.Close()
 }

@@ -230,6 +230,9 @@ const (
 	digestRests = 10 * time.Minute
 	// digestTick bounds the time between two looks at what is to be compared.
 	digestTick = time.Second
+	// digestAppendMax bounds the wait until an order, or a digest, is in the log: one partition is compared after the
+	// other, and a log that does not answer must not keep those of all others waiting.
+	digestAppendMax = 10 * time.Second
 )
 
 // digestLoop has the partitions of this process compared with their copies, one after the other.
@@ -336,8 +339,10 @@ func (p *Partition) orderDigest(ctx context.Context) (*engine.Snapshot, error) {
 }
 
 // appendControl appends a control transaction, and returns the LSN of its commit when that is applied. applied is called at
-// that moment, before anything behind it is; it may be nil.
+// that moment, before anything behind it is; it may be nil, and it may be called after an error too: the wait is bounded.
 func (p *Partition) appendControl(ctx context.Context, c *feed.Control, applied func()) (lsn feed.LSN, err error) {
+	ctx, cancel := context.WithTimeout(ctx, digestAppendMax)
+	defer cancel()
 	var generation uint64
 	if !p.onDecider(ctx, func(d *decider) {
 		d.dropLost()
