@@ -379,7 +379,7 @@ func (p *Partition) digestOf(ctx context.Context, view *engine.Snapshot) (d dige
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case p.isClosed() && !p.follows: // nobody ever opens what is followed
+		case !p.follows && p.isClosed(): // nobody ever opens what is followed, and whoever serves it writes what is asked here
 			return errStopped
 		case time.Since(began) > digestRests:
 			return nil
