@@ -37,8 +37,10 @@ const (
 	// nobody reads or writes it, the partitions that this store owns included, for 0.1 to 0.2 s and once for each load.
 	// So that happens once a second at most, however many copies there are to load.
 	loadRest = turnsMax * time.Second
-	// atOnceMax bounds the commits that are taken from the reader before they are applied.
-	atOnceMax = 64
+	// atOnceMax and atOnceBytesMax bound the commits that are taken from the reader before they are applied, and what they
+	// take in memory but for the last of them: a commit may have megabytes.
+	atOnceMax      = 64
+	atOnceBytesMax = 1 << 20
 	// gatherPause is how long a follower that has all pauses before it applies more: what comes meanwhile is written to the
 	// engine at once, in less than half the time that its commits would take one by one. A read there finds what is
 	// that much older, and who takes over has that much to replay.
@@ -216,13 +218,14 @@ func (f *follower) follow(ctx context.Context, r *owner.Replayer, end feed.LSN) 
 			return err
 		}
 		f.lag.came(time.Now())
-		commits = gather(append(commits[:0], c), reader)
+		var more bool
+		commits, more = gather(append(commits[:0], c), reader.Arrived)
 		if err := r.Apply(commits...); err != nil {
 			return err
 		}
 		meters.commits.Add(ctx, int64(len(commits)))
 		comparison.applied(commits[len(commits)-1])
-		if f.reached.Load() > 0 && len(commits) < atOnceMax {
+		if f.reached.Load() > 0 && !more {
 			if err := pace.Pause(ctx, gatherPause); err != nil {
 				return err
 			}
@@ -231,19 +234,19 @@ func (f *follower) follow(ctx context.Context, r *owner.Replayer, end feed.LSN) 
 }
 
 // gather adds to a commit those behind it that have come, as many as are applied at once. One that says anything of digests
-// is the last, because a copy is compared as of that commit and none behind it.
-func gather(commits []*feed.Commit, reader *feed.Reader) []*feed.Commit {
-	for len(commits) < atOnceMax {
+// is the last, because a copy is compared as of that commit and none behind it. more says that others may have come.
+func gather(commits []*feed.Commit, arrived func() *feed.Commit) (_ []*feed.Commit, more bool) {
+	for bytes := commits[0].Memory(); len(commits) < atOnceMax && bytes < atOnceBytesMax; {
 		if ordered, told := digest.Of(commits[len(commits)-1]); ordered || told != nil {
-			break
+			return commits, true
 		}
-		c := reader.Arrived()
+		c := arrived()
 		if c == nil {
-			break
+			return commits, false
 		}
-		commits = append(commits, c)
+		commits, bytes = append(commits, c), bytes+c.Memory()
 	}
-	return commits
+	return commits, true
 }
 
 // askEnd asks for the log's end where it is to be asked. Where it does not answer the copy counts as behind in the end.
