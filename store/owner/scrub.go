@@ -243,6 +243,7 @@ func (s *Server) digestLoop(ctx context.Context) {
 	schedule := digest.NewSchedule(s.cfg.DigestInterval)
 	t := time.NewTicker(min(digestTick, s.cfg.DigestInterval))
 	defer t.Stop()
+rounds:
 	for {
 		select {
 		case <-ctx.Done():
@@ -261,6 +262,11 @@ func (s *Server) digestLoop(ctx context.Context) {
 			if err != nil {
 				schedule.Failed(p.id, time.Now())
 				p.log.Debug("the partition's digest is not compared now", "error", err)
+				if errors.Is(err, digest.ErrGaveWay) {
+					// Whoever loads waits for all views of the engine, so a digest of the next partition would be ordered in vain,
+					// and of all others. The round is not ended, or those would be forgotten.
+					continue rounds
+				}
 				continue
 			}
 			schedule.Done(p.id, told, time.Now())
