@@ -219,9 +219,16 @@ func TestSchedule(t *testing.T) {
 	if now = now.Add(5 * time.Minute); !due(4, "b") {
 		t.Error("not due some time after a failure")
 	}
+	s.Done(partition, 4, now)
+	if now = now.Add(23 * time.Hour); due(4, "b") {
+		t.Error("due within a day where nobody has written since")
+	}
+	if now = now.Add(time.Hour); !due(4, "b") {
+		t.Error("not due after a day, and the standby may have passed the last one over")
+	}
 	s.EndRound()
 	s.EndRound() // nobody asks for it any more
-	if s.Due(partition, 4, []string{"b"}, now.Add(-time.Second)) {
+	if s.Due(partition, 5, []string{"b"}, now.Add(-time.Second)) {
 		t.Error("a partition that was gone is remembered")
 	}
 }

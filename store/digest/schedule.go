@@ -23,6 +23,11 @@ type turn struct {
 	seen   bool     // at this round
 }
 
+// restRounds is for how many intervals more than one a partition rests that nobody writes to, a day if that is an hour.
+// The owner does not hear whether a standby has compared what it told, or had others to compare then; and what an engine
+// holds may go wrong later.
+const restRounds = 23
+
 // NewSchedule returns a schedule that has each partition compared once in an interval. The first time is at random
 // within the first one: else all partitions of a store would come at once after its start.
 func NewSchedule(interval time.Duration) *Schedule {
@@ -31,7 +36,7 @@ func NewSchedule(interval time.Duration) *Schedule {
 
 // Due says whether a partition is to be compared now, whose last commit is at. copies are the nodes that have a copy
 // which is warm. Without one nobody would compare, and a log that nobody has written to since the last time makes no
-// other state, so it rests, until there is a copy that was not there before.
+// other state, so it rests, for restRounds or until there is a copy that was not there before.
 func (s *Schedule) Due(id feed.Partition, at feed.LSN, copies []string, now time.Time) bool {
 	t := s.all[id]
 	if t == nil {
@@ -44,7 +49,7 @@ func (s *Schedule) Due(id feed.Partition, at feed.LSN, copies []string, now time
 		t.told = 0
 	}
 	t.copies = copies
-	return len(copies) > 0 && at != t.told && !now.Before(t.due)
+	return len(copies) > 0 && !now.Before(t.due) && (at != t.told || now.Sub(t.due) >= restRounds*s.interval)
 }
 
 // Done says that a digest was told with the commit at told; 0 if others stand between that and the order.

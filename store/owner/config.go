@@ -82,7 +82,8 @@ type Config struct {
 
 	// DigestInterval is the time between two comparisons of what a partition's owner holds with what its
 	// standbys hold. Each reads the partition once, at the owner and at the standby, in a tenth of a processor, and
-	// writes two small commits; a partition that was not written to since is left out. Default 1h; negative compares none.
+	// writes two small commits; a partition that was not written to since is left out for 24 intervals. Default 1h;
+	// negative compares none.
 	DigestInterval time.Duration `yaml:"digestInterval"`
 
 	// Snapshots tells when partitions are copied, so that an engine can be made without
