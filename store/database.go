@@ -193,7 +193,17 @@ func readDatabase(entry jetstream.KeyValueEntry) (DatabaseInfo, error) {
 // after a crash. An error that says so, ErrUnknown, leaves a container that is being
 // deleted: a Keeper goes on with it.
 func (c *Catalog) Delete(ctx context.Context, database, name string) error {
-	begun, err := c.delete(ctx, database, name)
+	return c.deleteOnly(ctx, database, name, "")
+}
+
+// DeleteSeen is Delete of the container that was seen, and of no other: one that was made anew under its
+// name since stays, and the error is *NoContainerError.
+func (c *Catalog) DeleteSeen(ctx context.Context, seen *ContainerInfo) error {
+	return c.deleteOnly(ctx, seen.Database, seen.Name, seen.ID)
+}
+
+func (c *Catalog) deleteOnly(ctx context.Context, database, name string, id feed.ResourceID) error {
+	begun, err := c.delete(ctx, database, name, id)
 	if err != nil && begun {
 		return goesOn("container "+database+"/"+name, err)
 	}
@@ -206,20 +216,26 @@ func goesOn(what string, err error) error {
 	return fmt.Errorf("delete %s, which goes on: %w: %s", what, ErrUnknown, err.Error())
 }
 
-// delete is Delete. begun says that the container's record says already that it is being deleted.
-func (c *Catalog) delete(ctx context.Context, database, name string) (begun bool, err error) {
-	var id feed.ResourceID
+// delete deletes the container of an id, or, without one, whichever has the name. begun says that the
+// container's record says already that it is being deleted.
+func (c *Catalog) delete(ctx context.Context, database, name string, id feed.ResourceID) (begun bool, err error) {
+	anew := error(Refuse(StatusConflict, "container %s/%s was made anew meanwhile; try again", database, name))
+	if id != "" {
+		anew = &NoContainerError{database, name}
+	}
 	for {
 		info, err := c.Get(ctx, database, name)
 		gone := isAbsent(err) || err == nil && info.ID != id
 		switch {
-		case id != "" && gone:
+		case begun && gone:
 			return true, nil // another Delete was faster
+		case id != "" && gone:
+			return false, &NoContainerError{database, name}
 		case err == nil && info.State != ContainerDeleting:
 			id = info.ID
 			info, err = c.modify(ctx, database, name, func(i *ContainerInfo) error {
 				if i.ID != id {
-					return Refuse(StatusConflict, "container %s/%s was made anew meanwhile; try again", database, name)
+					return anew
 				}
 				i.State = ContainerDeleting
 				return nil
@@ -303,34 +319,73 @@ func isAbsent(err error) bool {
 // *NoDatabaseError. It may be called again after a crash; what is left meanwhile
 // is a database with fewer containers, of which ErrUnknown tells.
 func (c *Catalog) DeleteDatabase(ctx context.Context, name string) error {
-	if _, err := c.Database(ctx, name); err != nil {
+	seen, err := c.Database(ctx, name)
+	if err != nil {
 		return err
 	}
+	return c.DeleteDatabaseSeen(ctx, &seen)
+}
+
+// DeleteDatabaseSeen is DeleteDatabase of the database that was seen, by its resource id, and of no other:
+// one that was created anew under its name since stays, with its containers, and the error is *NoDatabaseError.
+func (c *Catalog) DeleteDatabaseSeen(ctx context.Context, seen *DatabaseInfo) error {
+	// The list comes first: where the database is the same behind it, the containers of its name in it are its own.
 	containers, err := c.List(ctx)
 	if err != nil {
 		return err
 	}
+	now, err := c.Database(ctx, seen.Name)
+	if err != nil {
+		return err
+	}
+	if now.RID() != seen.RID() {
+		return &NoDatabaseError{seen.Name}
+	}
 	begun := false
 	for i := range containers {
-		if containers[i].Database != name {
+		if containers[i].Database != seen.Name {
 			continue
 		}
-		if err := c.Delete(ctx, name, containers[i].Name); err != nil && !errors.Is(err, ErrNotFound) {
+		if err := c.DeleteSeen(ctx, &containers[i]); err != nil && !errors.Is(err, ErrNotFound) {
 			if begun && !errors.Is(err, ErrUnknown) {
-				return goesOn("database "+name, err)
+				return goesOn("database "+seen.Name, err)
 			}
 			return err
 		}
 		begun = true
 	}
-	if err := c.kv.Delete(ctx, databasePrefix+name); err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
-		if begun {
-			return goesOn("database "+name, err)
-		}
-		return fmt.Errorf("remove database %s from the catalog: %w", name, err)
+	if now.Revision == 0 {
+		return nil // its containers were all that there was of it
 	}
-	c.copy(ctx, name)
+	if err := c.removeDatabase(ctx, &now); err != nil {
+		if begun {
+			return goesOn("database "+seen.Name, err)
+		}
+		return err
+	}
 	return nil
+}
+
+// removeDatabase removes the record of a database. One that is another's by now stays: the record
+// of this one has gone already.
+func (c *Catalog) removeDatabase(ctx context.Context, seen *DatabaseInfo) error {
+	for now := *seen; ; {
+		err := c.kv.Delete(ctx, databasePrefix+seen.Name, jetstream.LastRevision(now.Revision))
+		if err == nil {
+			c.copy(ctx, seen.Name)
+			return nil
+		}
+		if !errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
+			return fmt.Errorf("remove database %s from the catalog: %w", seen.Name, err)
+		}
+		now, err = c.Database(ctx, seen.Name)
+		if errors.Is(err, ErrNotFound) || err == nil && (now.Revision == 0 || now.RID() != seen.RID()) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
 // SetDatabasePolicies records policies of a database, which must have a record. It is 409 if that has

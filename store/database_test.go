@@ -351,3 +351,59 @@ func (f *failingRemoval) DeleteStream(ctx context.Context, name string) error {
 	}
 	return f.JetStream.DeleteStream(ctx, name)
 }
+
+// What was seen is deleted, and nothing that has its name since; a change of what was seen does not matter.
+func TestCatalog_DeletesWhatWasSeen(t *testing.T) {
+	t.Parallel()
+	c := newCatalog(t)
+	spec := store.ContainerSpec{PartitionKey: []string{"/a"}}
+	declare := func() (store.DatabaseInfo, store.ContainerInfo) {
+		t.Helper()
+		database, err := c.CreateDatabase(t.Context(), "shop")
+		if err != nil {
+			t.Fatal(err)
+		}
+		container, err := c.Create(t.Context(), "shop", "things", spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return database, container
+	}
+	database, container := declare()
+	if err := c.DeleteDatabase(t.Context(), "shop"); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // there is nothing, and then another
+		if err := c.DeleteSeen(t.Context(), &container); !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("a container that has gone: %v", err)
+		}
+		if err := c.DeleteDatabaseSeen(t.Context(), &database); !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("a database that has gone: %v", err)
+		}
+		if _, err := c.Database(t.Context(), "shop"); errors.Is(err, store.ErrNotFound) {
+			declare()
+		}
+	}
+	database, err := c.Database(t.Context(), "shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if container, err = c.Get(t.Context(), "shop", "things"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.SetPolicies(t.Context(), &container, []byte(`{"a":1}`)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.SetDatabasePolicies(t.Context(), &database, []byte(`{"a":1}`)); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.DeleteSeen(t.Context(), &container); err != nil {
+		t.Error(err)
+	}
+	if err := c.DeleteDatabaseSeen(t.Context(), &database); err != nil {
+		t.Error(err)
+	}
+	if left := databaseNames(t, c); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+}

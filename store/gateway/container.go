@@ -189,7 +189,11 @@ func (s *Server) deleteContainer(x *exchange) error {
 	if err := s.checkUnused(x.ctx, &info); err != nil {
 		return err
 	}
-	if err := s.client.Catalog().Delete(x.ctx, info.Database, info.Name); err != nil {
+	err = s.client.Catalog().DeleteSeen(x.ctx, &info)
+	if isType[*store.NoContainerError](err) {
+		return absent(x)
+	}
+	if err != nil {
 		return err
 	}
 	s.directory.forget(info.ID)

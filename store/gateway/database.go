@@ -101,7 +101,8 @@ func (s *Server) database(x *exchange) (store.DatabaseInfo, error) {
 }
 
 func (s *Server) deleteDatabase(x *exchange) error {
-	if _, err := s.database(x); err != nil {
+	seen, err := s.database(x)
+	if err != nil {
 		return err
 	}
 	containers, err := s.containersOf(x)
@@ -114,7 +115,11 @@ func (s *Server) deleteDatabase(x *exchange) error {
 			return err
 		}
 	}
-	if err := s.client.Catalog().DeleteDatabase(x.ctx, x.target.database); err != nil {
+	err = s.client.Catalog().DeleteDatabaseSeen(x.ctx, &seen)
+	if isType[*store.NoDatabaseError](err) {
+		return refuse(http.StatusNotFound, "%v", err)
+	}
+	if err != nil {
 		return err
 	}
 	for i := range containers {
