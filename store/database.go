@@ -15,6 +15,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/leases/bucket"
+	"github.com/millrace/millrace/store/featurelevel"
 	"github.com/millrace/millrace/store/rid"
 )
 
@@ -25,7 +26,7 @@ type DatabaseInfo struct {
 	Name    string    `json:"name"`
 	Created time.Time `json:"created"`
 	// GivenRID is the text of RID where a database has one of its own: those that
-	// earlier releases created, and those that containers imply, have none.
+	// were created below featurelevel.GivesRIDs, and those that containers imply, have none.
 	GivenRID string `json:"rid,omitempty"`
 	// Policies are what a client of the Azure Cosmos DB protocol declared, such as its
 	// throughput, as JSON that the store does not look at. May be empty.
@@ -68,7 +69,7 @@ func (c *Catalog) CreateDatabaseWith(ctx context.Context, name string, policies 
 	}
 	info := DatabaseInfo{Name: name, Created: time.Now().UTC(), Policies: policies}
 	var err error
-	if info.GivenRID, err = c.drawDatabaseRID(ctx); err != nil {
+	if info.GivenRID, err = c.newDatabaseRID(ctx); err != nil {
 		return info, err
 	}
 	data, err := json.Marshal(info)
@@ -86,9 +87,14 @@ func (c *Catalog) CreateDatabaseWith(ctx context.Context, name string, policies 
 	return info, nil
 }
 
-// drawDatabaseRID returns the text of a resource id that no database has. A database that is
-// deleted and made again has another, so a link to the one before does not lead to it.
-func (c *Catalog) drawDatabaseRID(ctx context.Context) (string, error) {
+// newDatabaseRID returns the text of a resource id that no database has. A database that is
+// deleted and made again has another, so a link to the one before does not lead to it. It is ""
+// as long as processes of earlier releases may share the data: they drop the resource ids of
+// containers where they write their records again.
+func (c *Catalog) newDatabaseRID(ctx context.Context) (string, error) {
+	if level, err := featurelevel.Read(ctx, c.js); err != nil || level < featurelevel.GivesRIDs {
+		return "", err
+	}
 	all, err := c.Databases(ctx)
 	if err != nil {
 		return "", err

@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/natsd/natstest"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/featurelevel"
 	"github.com/millrace/millrace/store/rid"
 )
 
@@ -192,6 +193,38 @@ func TestRID_OfRecords(t *testing.T) {
 	restored, err := c.RestoreContainer(t.Context(), info, "backup")
 	if err != nil || restored.ID == info.ID || restored.RID() != info.RID() {
 		t.Errorf("restored %+v, %v", restored, err)
+	}
+}
+
+// Data that a process of an earlier release may write too gets no resource ids of its own: such a process drops them where it
+// writes a container's record again, and links would break.
+func TestRID_GivenFromItsFeatureLevelOn(t *testing.T) {
+	t.Parallel()
+	js := natstest.Start(t).JS
+	if _, err := js.CreateKeyValue(t.Context(), store.CatalogBucketConfig(1)); err != nil { // of level 1
+		t.Fatal(err)
+	}
+	c := catalogOf(t, js)
+	given := func(name string) string {
+		t.Helper()
+		database, err := c.CreateDatabase(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		container, err := c.Create(t.Context(), name, "things", store.ContainerSpec{PartitionKey: []string{"/a"}})
+		if err != nil || container.RID().Database() != database.RID() || (container.GivenRID == "") != (database.GivenRID == "") {
+			t.Errorf("container %+v of %+v, %v", container, database, err)
+		}
+		return database.GivenRID
+	}
+	if before := given("before"); before != "" {
+		t.Errorf("at level 1 a database has the resource id %s of its own", before)
+	}
+	if err := featurelevel.Raise(t.Context(), js); err != nil {
+		t.Fatal(err)
+	}
+	if given("after") == "" {
+		t.Error("at the newest level a database has no resource id of its own")
 	}
 }
 

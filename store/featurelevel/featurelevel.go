@@ -15,7 +15,7 @@
 //	1  releases that keep every log whole
 //	2  logs are trimmed, and pipelines begin with a snapshot
 //	3  commits are compressed
-//	4  partitions are split, and digests of replicas are compared
+//	4  partitions are split, digests of replicas are compared, and databases have resource ids of their own
 //
 // What is younger than a release and written at its level all the same is written so that
 // it can pass over it: members of records that it does not know, metadata of streams.
@@ -51,6 +51,9 @@ const Splits = 4
 
 // Digests is the level from which on owners have digests of replicas compared.
 const Digests = 4
+
+// GivesRIDs is the level from which on databases, and so their containers, get resource ids of their own.
+const GivesRIDs = 4
 
 // label is where the stream of the catalog's bucket tells the level of the data.
 const label = "millrace.level"
