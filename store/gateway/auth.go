@@ -107,7 +107,7 @@ func (s *Server) links(t *target) []string {
 			add(strings.ToLower(c.ridText))
 		}
 	}
-	if t.byRID() { // by the last of its ids alone
+	if t.byRID() && endsInRID(t.link) { // by the last of its ids alone; a name would be good for every container
 		add(strings.ToLower(t.link[strings.LastIndexByte(t.link, '/')+1:]))
 	}
 	return links

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
@@ -19,6 +20,19 @@ func (t *target) byRID() bool {
 	return err == nil
 }
 
+// endsInRID reports whether the last name of a link is a resource id.
+func endsInRID(link string) bool {
+	last := link[strings.LastIndexByte(link, '/')+1:]
+	_, err := rid.ParseDatabase(last)
+	if err != nil {
+		_, err = rid.ParseContainer(last)
+	}
+	if err != nil {
+		_, err = rid.ParseInside(last)
+	}
+	return err == nil
+}
+
 // means reports whether a request means the container of a resource id. A link leads to one
 // container, and not to another that was made under the same name since.
 func (t *target) means(container rid.Container) bool {
@@ -26,7 +40,7 @@ func (t *target) means(container rid.Container) bool {
 }
 
 // resolve looks up the names of what a request names by resource ids. The error is 400 if one
-// of them is none, 404 if nothing has it.
+// of them is none, 404 if nothing has it, 409 if more than one has.
 func (s *Server) resolve(x *exchange) (err error) {
 	t := &x.target
 	if !t.byRID() {
@@ -40,9 +54,13 @@ func (s *Server) resolve(x *exchange) (err error) {
 	if t.containerRID, err = rid.ParseContainer(t.container); err != nil {
 		return refuse(http.StatusBadRequest, "%v; a link names all of its resources by their ids, or all by their names", err)
 	}
-	if t.noun == nounItem {
-		if t.itemRID, err = rid.ParseInside(t.id); err != nil {
+	if t.noun == nounItem || t.noun == nounRange {
+		inside, err := rid.ParseInside(t.id)
+		if err != nil {
 			return refuse(http.StatusBadRequest, "%v", err)
+		}
+		if t.noun == nounItem {
+			t.itemRID = inside
 		}
 	}
 	info, err := s.directory.findRID(x.ctx, t.containerRID)
@@ -66,10 +84,15 @@ func (s *Server) resolveDatabase(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(all, func(info store.DatabaseInfo) bool { return info.RID() == t.databaseRID })
-	if i >= 0 {
-		t.database = all[i].Name
+	having := slices.DeleteFunc(all, func(info store.DatabaseInfo) bool { return info.RID() != t.databaseRID })
+	switch len(having) {
+	case 0:
+	case 1:
+		t.database = having[0].Name
 		return nil
+	default:
+		// Those that nobody created share one where hashes of their names do.
+		return refuseShared(len(having), "databases", t.databaseRID)
 	}
 	err = &store.NoDatabaseError{Name: t.database}
 	if t.noun == nounDatabase {
@@ -78,7 +101,13 @@ func (s *Server) resolveDatabase(x *exchange) error {
 	return err
 }
 
-// findRID returns the record of the container of a resource id, in whatever state it is; nil if there is none.
+// refuseShared refuses a link that does not tell which of several resources it leads to.
+func refuseShared(n int, kind string, id fmt.Stringer) *failure {
+	return refuse(http.StatusConflict, "%d %s have the resource id %s; use their names", n, kind, id)
+}
+
+// findRID returns the record of the container of a resource id, in whatever state it is; nil if there is none. The
+// error is 409 if there are several.
 func (d *directory) findRID(ctx context.Context, of rid.Container) (*store.ContainerInfo, error) {
 	d.mu.RLock()
 	c := d.byRID[of]
@@ -90,12 +119,14 @@ func (d *directory) findRID(ctx context.Context, of rid.Container) (*store.Conta
 	if err != nil {
 		return nil, err
 	}
-	for i := range infos {
-		if infos[i].RID() == of {
-			return &infos[i], nil
-		}
+	having := slices.DeleteFunc(infos, func(info store.ContainerInfo) bool { return info.RID() != of })
+	switch len(having) {
+	case 0:
+		return nil, nil
+	case 1:
+		return &having[0], nil
 	}
-	return nil, nil
+	return nil, refuseShared(len(having), "containers", of)
 }
 
 // itemID returns the id of the item that a request names. A resource id does not hold it: the items

@@ -35,7 +35,7 @@ func newCollection(client *store.Client, info store.ContainerInfo) (*collection,
 // isOf tells whether the collection knows of a container what the gateway needs.
 func (c *collection) isOf(info *store.ContainerInfo) bool {
 	return c.info.ID == info.ID && len(c.info.Partitions) == len(info.Partitions) && len(c.info.Former) == len(info.Former) &&
-		c.info.Spec.Standbys == info.Spec.Standbys
+		c.info.Spec.Standbys == info.Spec.Standbys && c.rid == info.RID()
 }
 
 // directory finds containers. While it runs it follows the catalog, so that a request for an
@@ -45,8 +45,8 @@ type directory struct {
 	client *store.Client
 
 	mu      sync.RWMutex
-	known   map[string]*collection // nil: it does not follow the catalog
-	byRID   map[rid.Container]*collection
+	known   map[string]*collection        // nil: it does not follow the catalog
+	byRID   map[rid.Container]*collection // those that are known whose resource id no other container has
 	deleted map[feed.ResourceID]bool
 }
 
@@ -79,8 +79,10 @@ func (d *directory) applyCatalog(infos []store.ContainerInfo) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	known, deleted := make(map[string]*collection, len(infos)), map[feed.ResourceID]bool{}
+	having := make(map[rid.Container]int, len(infos))
 	for i := range infos {
 		info := &infos[i]
+		having[info.RID()]++ // in whatever state it is, as findRID counts
 		if d.deleted[info.ID] {
 			deleted[info.ID] = true // the watch lags; it will say so too
 			continue
@@ -98,7 +100,9 @@ func (d *directory) applyCatalog(infos []store.ContainerInfo) {
 	}
 	d.known, d.deleted, d.byRID = known, deleted, make(map[rid.Container]*collection, len(known))
 	for _, c := range known {
-		d.byRID[c.rid] = c
+		if having[c.rid] == 1 {
+			d.byRID[c.rid] = c
+		}
 	}
 }
 
