@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/store/gateway"
 )
@@ -51,4 +52,40 @@ func TestDelete_LeavesWhatIsMadeAnewMeanwhile(t *testing.T) {
 	w.follow("DELETE", selfOf(t, w.ask("GET", "/dbs/shop", "").is(200).body), "").is(404)
 	w.ask("GET", "/dbs/shop/colls/things", "").is(200)
 	w.ask("GET", "/dbs/shop", "").is(200)
+}
+
+// A gateway whose view of the catalog lags asks for partitions that have gone. By a link each request says that its container
+// is not there, whether another was made under its name or not.
+func TestByRID_OfAContainerThatHasGoneUnseen(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, gateway.Config{})
+	key := []string{keyHeader, `["a"]`}
+	w.container("things", byPK)
+	container := selfOf(t, w.ask("GET", "/dbs/shop/colls/things", "").is(200).body)
+	item := selfOf(t, w.ask("POST", docs, `{"id":"1","pk":"a"}`, key...).is(201).body)
+	infos, err := w.catalog.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Nobody answers for what has gone, so each request takes all of its time.
+	w.serve(gateway.Config{RequestTimeout: 300 * time.Millisecond}).Believe(infos)
+	all := func(t *testing.T) {
+		w := *w
+		w.t = t
+		w.follow("GET", item, "", key...).is(404, "1003")
+		w.follow("PUT", item, `{"id":"1","pk":"a","n":5}`, key...).is(404, "1003")
+		w.follow("PATCH", item, `[{"op":"incr","path":"/n","value":1}]`, key...).is(404, "1003")
+		w.follow("DELETE", item, "", key...).is(404, "1003")
+		w.follow("POST", container.in("docs"), `{"id":"2","pk":"a"}`, key...).is(404, "1003")
+		w.follow("GET", container.in("docs"), "").is(404, "1003")
+	}
+	if err := w.catalog.Delete(t.Context(), "shop", "things"); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("deleted", all)
+	if _, err := w.catalog.Create(t.Context(), "shop", "things", infos[0].Spec); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("made anew", all)
+	w.ask("GET", docs+"/1", "", key...).is(410, "1000") // by its name
 }

@@ -1,6 +1,10 @@
 package gateway
 
-import "time"
+import (
+	"time"
+
+	"github.com/millrace/millrace/store"
+)
 
 // RepeatKey makes every write one that was asked for before, if there was one.
 func (s *Server) RepeatKey(key string) { s.newKey = func() string { return key } }
@@ -45,3 +49,6 @@ func fill(places chan struct{}) (empty func()) {
 		}
 	}
 }
+
+// Believe has the server take the catalog to be as it was once, as while its watch lags.
+func (s *Server) Believe(infos []store.ContainerInfo) { s.directory.applyCatalog(infos) }

@@ -248,8 +248,8 @@ func quote(t testing.TB, text string) string {
 	return string(raw)
 }
 
-// serve puts another gateway before the store.
-func (w *world) serve(cfg gateway.Config) {
+// serve puts another gateway before the store. It does not follow the catalog.
+func (w *world) serve(cfg gateway.Config) *gateway.Server {
 	w.t.Helper()
 	ring, err := gateway.OpenKeys(&gateway.Config{Keys: w.keys}, quiet)
 	if err != nil {
@@ -265,4 +265,5 @@ func (w *world) serve(cfg gateway.Config) {
 	web := httptest.NewServer(server)
 	w.t.Cleanup(web.Close)
 	w.web = web
+	return server
 }

@@ -57,7 +57,7 @@ func (s *Server) replaceItem(x *exchange) error {
 		return err
 	}
 	if w.op.ID, err = w.c.itemID(x, w.key); err != nil {
-		return err
+		return s.explainAbsence(x, w.c, err)
 	}
 	w.op.IfMatch = parseMatching(x.header("If-Match")).etag
 	return s.write(x, w)
@@ -69,7 +69,7 @@ func (s *Server) patchItem(x *exchange) error {
 		return err
 	}
 	if w.op.ID, err = w.c.itemID(x, w.key); err != nil {
-		return err
+		return s.explainAbsence(x, w.c, err)
 	}
 	w.op.IfMatch = parseMatching(x.header("If-Match")).etag
 	return s.write(x, w)
@@ -81,7 +81,7 @@ func (s *Server) deleteItem(x *exchange) error {
 		return err
 	}
 	if w.op.ID, err = w.c.itemID(x, w.key); err != nil {
-		return err
+		return s.explainAbsence(x, w.c, err)
 	}
 	w.op.IfMatch = parseMatching(x.header("If-Match")).etag
 	return s.write(x, w)

@@ -208,6 +208,9 @@ func (s *Server) explainAbsence(x *exchange, c *collection, err error) error {
 	switch {
 	case errors.Is(lookup, store.ErrNotFound):
 		return lookup
+	case lookup == nil && !x.target.means(info.RID()):
+		// A link leads to no other container, so there is nothing to read again.
+		return &store.NoContainerError{Database: c.info.Database, Name: c.info.Name}
 	case lookup == nil && info.ID != c.info.ID:
 		return refuseAs(http.StatusGone, 1000, "container %s was made anew; read it again", c.info.Name)
 	}
