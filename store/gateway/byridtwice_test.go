@@ -89,6 +89,30 @@ func TestByRID_OfARecordThatHasLostIt(t *testing.T) {
 	})
 }
 
+// An item is found behind more items of its key than a page of a query has, and what is no item's resource id needs no
+// look at all: nobody is asked for it.
+func TestByRID_OfAnItemAmongMany(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, gateway.Config{})
+	key := []string{keyHeader, `["a"]`}
+	w.container("things", byPK)
+	container := selfOf(t, w.ask("GET", "/dbs/shop/colls/things", "").is(200).body)
+	for i := range store.QueryRowsMax/100 + 1 {
+		var batch []string
+		for j := range 100 {
+			batch = append(batch, fmt.Sprintf(`{"operationType":"Create","resourceBody":{"id":"%04d","pk":"a"}}`, 100*i+j))
+		}
+		w.ask("POST", docs, "["+strings.Join(batch, ",")+"]", keyHeader, `["a"]`, isBatch, "True", atomic, "True").is(200)
+	}
+	item := selfOf(t, w.ask("POST", docs, `{"id":"last","pk":"a"}`, key...).is(201).body)
+	w.follow("GET", item, "", key...).is(200)
+	w.follow("DELETE", item, "", key...).is(204)
+	w.follow("GET", item, "", key...).is(404)
+	of := selfOf(t, w.ask("GET", "/dbs/shop/colls/things/pkranges/0", "").is(200).body)
+	w.stopOwners()
+	w.ask("GET", container.path+"/docs"+of.path[strings.LastIndexByte(of.path, '/'):], "", key...).is(404)
+}
+
 func (w *world) dropRID(kv jetstream.KeyValue, key string) {
 	w.t.Helper()
 	entry, err := kv.Get(w.t.Context(), key)

@@ -14,11 +14,12 @@ import (
 
 // collection is a container with what requests for its items need.
 type collection struct {
-	*store.Container
-	info    store.ContainerInfo
-	rid     rid.Container
-	ridText string
-	link    string // by names
+	*store.Container                  // with the reads that a request asks for, see consistent
+	owned            *store.Container // whose owners answer all reads
+	info             store.ContainerInfo
+	rid              rid.Container
+	ridText          string
+	link             string // by names
 }
 
 func newCollection(client *store.Client, info store.ContainerInfo) (*collection, error) {
@@ -28,7 +29,7 @@ func newCollection(client *store.Client, info store.ContainerInfo) (*collection,
 	}
 	own := info.RID()
 	return &collection{
-		Container: ct, info: info, rid: own, ridText: own.String(), link: "dbs/" + info.Database + "/colls/" + info.Name,
+		Container: ct, owned: ct, info: info, rid: own, ridText: own.String(), link: "dbs/" + info.Database + "/colls/" + info.Name,
 	}, nil
 }
 

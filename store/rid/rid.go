@@ -76,6 +76,9 @@ func (c Container) Database() Database { return Database(c[:len(Database{})]) }
 // Container is the resource id of the container in which i is.
 func (i Inside) Container() Container { return Container(i[:len(Container{})]) }
 
+// IsItem reports whether i is that of an item.
+func (i Inside) IsItem() bool { return i[len(i)-1]&0xf0 == kindItem }
+
 func (d Database) String() string  { return text(d[:]) }
 func (c Container) String() string { return text(c[:]) }
 func (i Inside) String() string    { return text(i[:]) }

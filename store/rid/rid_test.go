@@ -65,6 +65,9 @@ func TestRID_AsClientsTakeItApart(t *testing.T) {
 		if want := "dbs/" + database.String() + "/colls/" + container.String() + c.self + c.of.String() + "/"; self != want {
 			t.Errorf("%s: self %s, want %s", name, self, want)
 		}
+		if c.of.IsItem() != (kind == 0) {
+			t.Errorf("%s: an item's: %v", name, c.of.IsItem())
+		}
 		if d != database.String() || in != container.String() || kind != c.kind || c.of.Container() != container {
 			t.Errorf("%s: %s is in %s, %s and of kind %d", name, c.of, d, in, kind)
 		}
