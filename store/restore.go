@@ -103,7 +103,7 @@ func (c *Catalog) RestoreContainer(ctx context.Context, info ContainerInfo, back
 	if !errors.Is(err, ErrNotFound) {
 		return is, err
 	}
-	info.GivenRID = info.RID().String() // clients' links and tokens go on to hold
+	info.GivenRID = info.RID().String() // clients' links, and their places in read feeds, go on to hold
 	info.Origin = &Origin{info.ID, backup}
 	info.ID, info.State = feed.NewResourceID(), ContainerCreating
 	info.Former, info.Splits = nil, nil
