@@ -185,7 +185,7 @@ func root(tb testing.TB) string {
 
 // api are the packages that programs may import; see
 // docs/decisions/2026-11-22-what-a-program-may-import.md.
-var api = []string{"store", "feed", "feed/document"}
+var api = []string{"store", "store/rid", "feed", "feed/document"}
 
 func TestFloors_WhatIsNoAPISaysSo(t *testing.T) {
 	for _, p := range list(t) {

@@ -5,7 +5,7 @@
 //	container    those of its database and 4 more, of which the first has the high bit set
 //	in it        those of its container and 8 more; the high half of the last byte tells the kind
 //
-// As text they are base64 with - for /. It is no API.
+// As text they are base64 with - for /.
 package rid
 
 import (
