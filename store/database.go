@@ -394,10 +394,13 @@ func (c *Catalog) removeDatabase(ctx context.Context, seen *DatabaseInfo) error 
 	}
 }
 
-// SetDatabasePolicies records policies of a database, which must have a record. It is 409 if that has
-// changed since the database was seen.
+// SetDatabasePolicies records policies of a database. It is *NoDatabaseError if that has no record, 409 if the
+// record has changed since the database was seen.
 func (c *Catalog) SetDatabasePolicies(ctx context.Context, seen *DatabaseInfo, policies json.RawMessage) (DatabaseInfo, error) {
 	info := *seen
+	if info.Revision == 0 { // Update would make a record
+		return info, &NoDatabaseError{info.Name}
+	}
 	info.Policies = policies
 	data, err := json.Marshal(info)
 	if err != nil {

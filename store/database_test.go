@@ -170,6 +170,16 @@ func TestCatalog_PoliciesOfADatabase(t *testing.T) {
 	if _, err := c.SetDatabasePolicies(t.Context(), &seen, []byte(`{"a":3}`)); !errors.Is(err, store.ErrConflict) {
 		t.Errorf("set by what was seen before: %v, want a conflict", err)
 	}
+	if _, err := c.Create(t.Context(), "implied", "things", store.ContainerSpec{PartitionKey: []string{"/a"}}); err != nil {
+		t.Fatal(err)
+	}
+	implied, err := c.Database(t.Context(), "implied")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.SetDatabasePolicies(t.Context(), &implied, []byte(`{"a":1}`)); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("set of a database without a record: %v, want not found", err)
+	}
 	if now, err := c.Database(t.Context(), "shop"); err != nil || string(now.Policies) != `{"a":2}` || now.Revision != first.Revision {
 		t.Errorf("kept %+v, %v", now, err)
 	}

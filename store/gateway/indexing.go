@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store"
@@ -19,6 +20,7 @@ import (
 type indexingPolicy struct {
 	Mode     string      `json:"indexingMode"`
 	Included []indexPath `json:"includedPaths"`
+	Excluded []indexPath `json:"excludedPaths"` // kept and shown alone
 }
 
 type indexPath struct {
@@ -33,6 +35,9 @@ func indexesOf(raw json.RawMessage) ([]string, error) {
 	var policy indexingPolicy
 	if err := json.Unmarshal(raw, &policy); err != nil {
 		return nil, refuse(http.StatusBadRequest, "indexingPolicy: %v", err)
+	}
+	if slices.Contains(policy.Excluded, indexPath{}) {
+		return nil, refuse(http.StatusBadRequest, "indexingPolicy: an excluded path has no path")
 	}
 	switch strings.ToLower(policy.Mode) {
 	case "", "consistent", "lazy":
@@ -168,6 +173,10 @@ func encodePaths(paths []map[string]json.RawMessage) json.RawMessage {
 	return raw
 }
 
+// indexProgressTime bounds how long the owners of a container are asked for the progress of its indexes: the container is
+// told without it while a partition has no owner.
+const indexProgressTime = time.Second
+
 // indexProgress returns how much of the indexes of a container is made, in per cent: each index of each
 // partition counts the same, and one that is being built counts nothing. ok is false where an owner does not tell.
 func (s *Server) indexProgress(ctx context.Context, info *store.ContainerInfo) (percent int, ok bool) {
@@ -175,6 +184,8 @@ func (s *Server) indexProgress(ctx context.Context, info *store.ContainerInfo) (
 	if err != nil {
 		return 0, false
 	}
+	ctx, cancel := context.WithTimeout(ctx, indexProgressTime)
+	defer cancel()
 	all, ready := 0, 0
 	for _, p := range ct.Partitions() {
 		status, err := ct.Status(ctx, p)

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -288,7 +289,7 @@ func (s *Server) replaceOffer(x *exchange) error {
 		return refuse(http.StatusBadRequest, "the offer is that of %s, the body names %s", x.target.id, clip(asked.ResourceID))
 	}
 	if match := x.header("If-Match"); match != "" && match != "*" && parseMatchingText(match) != revisionTag(is.revision) {
-		return refuse(http.StatusPreconditionFailed, "what the offer is of has changed; read the offer again")
+		return offerChanged()
 	}
 	o := offer{Throughput: asked.Content.Throughput}
 	if auto := asked.Content.Autopilot; auto != nil {
@@ -299,10 +300,18 @@ func (s *Server) replaceOffer(x *exchange) error {
 		return err
 	}
 	is.offer = *taken
-	if is.revision, err = s.keepOffer(x.ctx, is); err != nil {
+	is.revision, err = s.keepOffer(x.ctx, is)
+	if match := x.header("If-Match"); match != "" && match != "*" && errors.Is(err, store.ErrConflict) {
+		return offerChanged() // by another, behind the comparison above
+	}
+	if err != nil {
 		return err
 	}
 	return answerOffer(x, is)
+}
+
+func offerChanged() *failure {
+	return refuse(http.StatusPreconditionFailed, "what the offer is of has changed; read the offer again")
 }
 
 // keepOffer records an offer, and returns the revision of what it is of.

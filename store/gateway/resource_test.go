@@ -185,6 +185,8 @@ func TestContainer_Refusals(t *testing.T) {
 		"ttl of zero":           `{"id":"x","partitionKey":{"paths":["/a"]},"defaultTtl":0}`,
 		"ttl of a fraction":     `{"id":"x","partitionKey":{"paths":["/a"]},"defaultTtl":1.5}`,
 		"a bad included path":   `{"id":"x","partitionKey":{"paths":["/a"]},"indexingPolicy":{"includedPaths":[{"path":"/a"}]}}`,
+		"an excluded text":      `{"id":"x","partitionKey":{"paths":["/a"]},"indexingPolicy":{"excludedPaths":["/a/*"]}}`,
+		"an empty exclusion":    `{"id":"x","partitionKey":{"paths":["/a"]},"indexingPolicy":{"excludedPaths":[{}]}}`,
 		"computed properties":   `{"id":"x","partitionKey":{"paths":["/a"]},"computedProperties":[{"name":"n","query":"SELECT VALUE 1 FROM c"}]}`,
 		"no JSON":               `{"id":"x"`,
 		"a list":                `[]`,
