@@ -42,3 +42,10 @@ func (i *instruments) follows(ctx context.Context, warm, loading int) {
 	i.partitions.Record(ctx, int64(warm), isWarm)
 	i.partitions.Record(ctx, int64(loading), isLoading)
 }
+
+// compares has the counter of comparisons begin at 0: the increase of one that begins at 1 is 0, and the first difference
+// would raise no alert.
+func (i *instruments) compares(ctx context.Context) {
+	i.compared.Add(ctx, 0, isEqual)
+	i.compared.Add(ctx, 0, isDifferent)
+}

@@ -79,6 +79,7 @@ func New(cfg Config) *Standbys {
 // Run follows partitions until ctx ends. owners have the engine; their Config.Standbys must be s.
 func (s *Standbys) Run(ctx context.Context, owners *owner.Server) {
 	defer s.wg.Wait()
+	meters.compares(ctx)
 	s.readBegun()
 	tick := time.NewTicker(roundInterval)
 	defer tick.Stop()
