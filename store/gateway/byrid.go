@@ -63,7 +63,7 @@ func (s *Server) resolve(x *exchange) (err error) {
 			t.itemRID = inside
 		}
 	}
-	info, err := s.directory.findRID(x.ctx, t.containerRID)
+	info, err := s.findRID(x.ctx, t.containerRID)
 	switch {
 	case err != nil:
 		return err
@@ -80,6 +80,11 @@ func (s *Server) resolve(x *exchange) (err error) {
 // resolveDatabase is resolve for a database and its list of containers.
 func (s *Server) resolveDatabase(x *exchange) error {
 	t := &x.target
+	leave, err := s.enterResourceQuery()
+	if err != nil {
+		return err
+	}
+	defer leave()
 	all, err := s.client.Catalog().Databases(x.ctx)
 	if err != nil {
 		return err
@@ -108,14 +113,16 @@ func refuseShared(n int, kind string, id fmt.Stringer) *failure {
 
 // findRID returns the record of the container of a resource id, in whatever state it is; nil if there is none. The
 // error is 409 if there are several.
-func (d *directory) findRID(ctx context.Context, of rid.Container) (*store.ContainerInfo, error) {
-	d.mu.RLock()
-	c := d.byRID[of]
-	d.mu.RUnlock()
-	if c != nil {
+func (s *Server) findRID(ctx context.Context, of rid.Container) (*store.ContainerInfo, error) {
+	if c := s.directory.cachedRID(of); c != nil {
 		return &c.info, nil
 	}
-	infos, err := d.client.Catalog().List(ctx)
+	leave, err := s.enterResourceQuery()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	infos, err := s.client.Catalog().List(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -131,6 +131,13 @@ func (d *directory) cached(database, name string) *collection {
 	return d.known[database+"/"+name]
 }
 
+// cachedRID returns a container that is known and alone has a resource id, else nil.
+func (d *directory) cachedRID(of rid.Container) *collection {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.byRID[of]
+}
+
 // find returns a container, or *store.NoContainerError.
 func (d *directory) find(ctx context.Context, database, name string) (*collection, error) {
 	if c := d.cached(database, name); c != nil {

@@ -52,3 +52,6 @@ func fill(places chan struct{}) (empty func()) {
 
 // Believe has the server take the catalog to be as it was once, as while its watch lags.
 func (s *Server) Believe(infos []store.ContainerInfo) { s.directory.applyCatalog(infos) }
+
+// Knows reports whether the server has a container from the catalog that it follows.
+func (s *Server) Knows(database, name string) bool { return s.directory.cached(database, name) != nil }

@@ -98,13 +98,24 @@ func (s *Server) queryContainers(x *exchange) error {
 	return s.queryResources(x, owner, "DocumentCollections", bodies)
 }
 
-// resourceQueriesMax bounds the queries over databases and containers that run at once. Those over
+// resourceQueriesMax bounds the queries over databases and containers that run at once, and the searches of the
+// catalog for a resource id that the gateway does not know. Those over
 // items are bounded by the owners of partitions; these run in the gateway itself.
 const resourceQueriesMax = 8
 
 var errResourceQueries = &failure{
 	status: http.StatusTooManyRequests, substatus: subRequestRateLarge, retryAfter: retryAfterDefault,
 	message: fmt.Sprintf("%d queries over databases and containers are under way, which is as many as are allowed; try again", resourceQueriesMax),
+}
+
+// enterResourceQuery takes a place among them, until leave; it does not wait for one.
+func (s *Server) enterResourceQuery() (leave func(), err error) {
+	select {
+	case s.resourceQueries <- struct{}{}:
+		return func() { <-s.resourceQueries }, nil
+	default:
+		return nil, errResourceQueries
+	}
 }
 
 // queryResources answers a query over the bodies of resources other than items. The query
@@ -118,12 +129,11 @@ func (s *Server) queryResources(x *exchange, owner, name string, bodies []json.R
 	if err != nil {
 		return err
 	}
-	select {
-	case s.resourceQueries <- struct{}{}:
-		defer func() { <-s.resourceQueries }()
-	default:
-		return errResourceQueries
+	leave, err := s.enterResourceQuery()
+	if err != nil {
+		return err
 	}
+	defer leave()
 	share := s.cfg.Queries.Share()
 	defer share.Free()
 	rows, err := resourceRows(x.ctx, q.At(time.Now()), bodies, share)

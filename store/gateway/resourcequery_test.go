@@ -32,7 +32,16 @@ func TestResourceQuery_TooMany(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, gateway.Config{})
 	w.container("things", byPK)
+	known := selfOf(t, w.ask("GET", "/dbs/shop/colls/things", "").is(200).body)
+	poll.Until(t, func() error { // the gateway follows the catalog
+		return poll.Unless(w.gateway.Knows("shop", "things"), "it does not know the container")
+	})
 	release := w.gateway.TakeResourceQueries()
+	// So it is with searches of the catalog for resource ids.
+	for _, path := range []string{known.path[:strings.Index(known.path, "/colls")], known.path[:len(known.path)-3] + "AA="} {
+		w.ask("GET", path, "").is(429, "3200")
+	}
+	w.follow("GET", known, "").is(200)
 	for _, path := range []string{"/dbs", "/dbs/shop/colls"} {
 		a := w.ask("POST", path, `{"query":"SELECT * FROM c"}`, isQuery, "true").is(429, "3200")
 		if a.header.Get("x-ms-retry-after-ms") == "" {
