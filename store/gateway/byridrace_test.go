@@ -70,6 +70,7 @@ func TestByRID_OfAContainerThatHasGoneUnseen(t *testing.T) {
 	// Nobody answers for what has gone, so each request takes all of its time.
 	w.serve(gateway.Config{RequestTimeout: 300 * time.Millisecond}).Believe(infos)
 	all := func(t *testing.T) {
+		t.Helper()
 		w := *w
 		w.t = t
 		w.follow("GET", item, "", key...).is(404, "1003")
