@@ -93,7 +93,7 @@ func tellFormer(w io.Writer, former []store.FormerPartition) error {
 func partitionRow(p *inspect.Partition) []string {
 	row := []string{strconv.Itoa(int(p.Number)), format.Count(p.Items), replicasOf(p.Replicas)}
 	if p.Status == nil {
-		return append(row, "-", "-", "-", "-", "-", "-", "-", "-", standbysOf(p), p.Error)
+		return append(row, "-", "-", "-", "-", "-", "-", "-", "-", standbysOf(p), strings.Trim(p.Error+"; "+remarksOf(p), "; "))
 	}
 	ready := 0
 	for _, index := range p.Status.Indexes {
@@ -139,6 +139,10 @@ func remarksOf(p *inspect.Partition) string {
 func standbysOf(p *inspect.Partition) string {
 	var texts []string
 	for _, s := range p.Standbys {
+		if s.Applied == 0 {
+			texts = append(texts, s.Node+", not ready")
+			continue
+		}
 		if p.Status == nil {
 			texts = append(texts, fmt.Sprintf("%s, LSN %s", s.Node, format.Count(uint64(s.Applied))))
 			continue

@@ -12,7 +12,9 @@ import (
 // come knows that.
 func TestGather(t *testing.T) {
 	t.Parallel()
-	says := func(c *feed.Control) *feed.Commit { return &feed.Commit{Transactions: []feed.Transaction{{Control: c}}} }
+	says := func(c *feed.Control) *feed.Commit {
+		return &feed.Commit{Transactions: []feed.Transaction{{Control: c}}}
+	}
 	small := func() *feed.Commit { return says(&feed.Control{Kind: store.ControlTakeover}) }
 	large := says(&feed.Control{Kind: store.ControlState, Data: make([]byte, atOnceBytesMax/2)})
 	many := make([]*feed.Commit, 2*atOnceMax)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -313,6 +314,10 @@ func (s *Standbys) startLocked(ctx context.Context, f *follower, work func(conte
 	})
 }
 
+// remarksMax bounds the copies of which the group is told that they differ, so that the record by which this process counts as a
+// member stays small. The log names all.
+const remarksMax = 64
+
 // tellLocked tells the group which copies are warm, and which are made. Those into which a partition of this store is about
 // to be split are warm as well, by resource: else another store could take their leases, and would have to load them first.
 func (s *Standbys) tellLocked(ctx context.Context, heirs map[string]uint64, now time.Time) {
@@ -332,6 +337,10 @@ func (s *Standbys) tellLocked(ctx context.Context, heirs map[string]uint64, now 
 		if said := f.judged.said(); said != "" {
 			remarks[owner.LeaseResource(id)] = said
 		}
+	}
+	// By order: the same ones each time, else the record would be written each time.
+	for _, resource := range slices.Sorted(maps.Keys(remarks))[min(remarksMax, len(remarks)):] {
+		delete(remarks, resource)
 	}
 	s.cfg.Leases.SetRemarks(remarks)
 	s.anything = len(s.followers) > 0 || len(heirs) > 0

@@ -113,7 +113,7 @@ type Partition struct {
 type Standby struct {
 	Node string `json:"node"`
 	Host string `json:"host,omitempty"`
-	// Applied is the last LSN that its copy holds, as it said within the last seconds.
+	// Applied is the last LSN that its copy holds, as it said within the last seconds; 0 if it is being made ready.
 	Applied feed.LSN `json:"applied"`
 	// Remark says how the copy differs from what the owner holds, and what is done about it; "" if it is not known to differ.
 	Remark string `json:"remark,omitempty"`
