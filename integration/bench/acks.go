@@ -5,6 +5,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -252,3 +253,50 @@ func (w *steadyWriters) stop() error {
 
 // byLength orders gaps, the shortest first.
 func byLength(a, b gap) int { return cmp.Compare(a.length(), b.length()) }
+
+// steady are so many writers, each of which begins a write every so often.
+type steady struct {
+	writers int
+	every   time.Duration
+}
+
+// onePartition loads a container of one partition into a new store, lets something befall it under steady writers, and looks
+// whether all items are there. It returns what was acknowledged.
+func (b *bench) onePartition(ctx context.Context, name string, set *dataset.Set, pace steady, under func(context.Context, *fleet, *steadyWriters) error) (a *acks, err error) {
+	dir, err := b.scratch(name)
+	if err != nil {
+		return nil, err
+	}
+	defer b.remove(dir)
+	f, err := b.openFleet(ctx, dir, fleetConfig{stores: 1})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.close()) }()
+	if err := f.declare(ctx, 1, 0); err != nil {
+		return nil, err
+	}
+	into, err := f.load(ctx, set)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.quiet(ctx); err != nil {
+		return nil, err
+	}
+	w, err := newSteadyWriters(into, set, pace.every)
+	if err != nil {
+		return nil, err
+	}
+	before := into.Partitions()[0]
+	w.start(ctx, pace.writers, b.cfg.seed)
+	err = under(ctx, f, w)
+	if err = errors.Join(err, w.stop()); err != nil {
+		return nil, err
+	}
+	b.sayFailed(w.acks)
+	n, err := into.Count(ctx, before, store.Scope{})
+	if err == nil && n != set.Products() {
+		err = fmt.Errorf("%d items of %d are there", n, set.Products())
+	}
+	return w.acks, err
+}

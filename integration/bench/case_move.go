@@ -5,7 +5,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -13,7 +12,6 @@ import (
 	"github.com/millrace/millrace/integration/bench/dataset"
 	"github.com/millrace/millrace/integration/bench/measure"
 	"github.com/millrace/millrace/leases"
-	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/owner"
 )
 
@@ -65,51 +63,20 @@ type moves struct {
 }
 
 // once moves the partition of a new store to another one.
-func (m *moves) once(ctx context.Context) (err error) {
-	dir, err := m.b.scratch("move")
-	if err != nil {
-		return err
-	}
-	defer m.b.remove(dir)
-	f, err := m.b.openFleet(ctx, dir, fleetConfig{stores: 1})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.close()) }()
-	if err := f.declare(ctx, 1, 0); err != nil {
-		return err
-	}
-	into, err := f.load(ctx, m.set)
-	if err != nil {
-		return err
-	}
-	// It has no room for the copy yet, so nobody waits for one.
-	if err := f.session.apply(ctx, fmt.Sprintf(fleetContainer, 1, 1)); err != nil {
-		return err
-	}
-	if err := m.b.quiet(ctx); err != nil {
-		return err
-	}
-	w, err := newSteadyWriters(into, m.set, moveEvery)
-	if err != nil {
-		return err
-	}
-	w.start(ctx, moveWriters, m.b.cfg.seed)
-	err = m.under(ctx, f, w)
-	if err = errors.Join(err, w.stop()); err != nil {
-		return err
-	}
-	m.b.sayFailed(w.acks)
-	m.failed += len(w.acks.failed(0, w.acks.now()))
-	n, err := into.Count(ctx, into.Partitions()[0], store.Scope{})
-	if err == nil && n != m.set.Products() {
-		err = fmt.Errorf("%d items of %d are there", n, m.set.Products())
+func (m *moves) once(ctx context.Context) error {
+	a, err := m.b.onePartition(ctx, "move", m.set, steady{moveWriters, moveEvery}, m.under)
+	if err == nil {
+		m.failed += len(a.failed(0, a.now()))
 	}
 	return err
 }
 
 // under moves the partition under its writers, and notes what they saw.
 func (m *moves) under(ctx context.Context, f *fleet, w *steadyWriters) error {
+	// There is no other store for the copy yet, so nobody waits for one.
+	if err := f.session.apply(ctx, fmt.Sprintf(fleetContainer, 1, 1)); err != nil {
+		return err
+	}
 	if err := wait(ctx, splitWarmup+splitCompare); err != nil {
 		return err
 	}

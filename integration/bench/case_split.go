@@ -5,7 +5,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -92,42 +91,10 @@ type splitSeen struct {
 type moments struct{ asked, committed, served time.Duration }
 
 // once splits the partition of a new store.
-func (s *splits) once(ctx context.Context) (err error) {
-	dir, err := s.b.scratch("split")
-	if err != nil {
-		return err
-	}
-	defer s.b.remove(dir)
-	f, err := s.b.openFleet(ctx, dir, fleetConfig{stores: 1})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.close()) }()
-	if err := f.declare(ctx, 1, 0); err != nil {
-		return err
-	}
-	into, err := f.load(ctx, s.set)
-	if err != nil {
-		return err
-	}
-	if err := s.b.quiet(ctx); err != nil {
-		return err
-	}
-	w, err := newSteadyWriters(into, s.set, splitEvery)
-	if err != nil {
-		return err
-	}
-	parent := into.Partitions()[0]
-	w.start(ctx, splitWriters, s.b.cfg.seed)
-	err = s.under(ctx, f, w, parent)
-	if err = errors.Join(err, w.stop()); err != nil {
-		return err
-	}
-	s.b.sayFailed(w.acks)
-	n, err := into.Count(ctx, parent, store.Scope{})
-	if err == nil && n != s.set.Products() {
-		err = fmt.Errorf("%d items of %d are there", n, s.set.Products())
-	}
+func (s *splits) once(ctx context.Context) error {
+	_, err := s.b.onePartition(ctx, "split", s.set, steady{splitWriters, splitEvery}, func(ctx context.Context, f *fleet, w *steadyWriters) error {
+		return s.under(ctx, f, w, w.into.Partitions()[0])
+	})
 	return err
 }
 
