@@ -20,8 +20,10 @@ import (
 
 const (
 	workerItems  = 100_000
-	workerLength = 10 // seconds of an undisturbed fan-out
-	workerTimes  = 5  // by default
+	workerLeast  = 8_000 // a page of copies, which the rate lets through at once, is 1,000
+	workerLength = 10    // seconds of an undisturbed fan-out
+	workerTimes  = 5     // by default
+	workerTries  = 5     // of a kill, which may come when all is written
 	workerMax    = 5 * time.Minute
 	workerBar    = 2.0 // s
 
@@ -32,7 +34,7 @@ const (
 // worker is the case of a worker that dies in the middle of a fan-out.
 func (b *bench) worker(ctx context.Context) (err error) {
 	times := cmp.Or(b.cfg.times, workerTimes)
-	set, err := dataset.New(dataset.Config{Seed: b.cfg.seed, Products: min(b.cfg.products, workerItems), OneCategory: true})
+	set, err := dataset.New(dataset.Config{Seed: b.cfg.seed, Products: min(max(b.cfg.products, workerLeast), workerItems), OneCategory: true})
 	if err != nil {
 		return err
 	}
@@ -60,8 +62,15 @@ func (b *bench) worker(ctx context.Context) (err error) {
 	}
 	k := &workerKills{b: b, fleet: f, cat: cat}
 	for n := range times {
-		if err := k.once(ctx, n+1); err != nil {
-			return fmt.Errorf("kill %d: %w", n+1, err)
+		for try := 1; ; try++ {
+			err := k.once(ctx)
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, errKilledLate) || try == workerTries {
+				return fmt.Errorf("kill %d: %w", n+1, err)
+			}
+			b.say("  kill %d, try %d: %v", n+1, try, err)
 		}
 	}
 	r := t.Row(workerKill)
@@ -74,18 +83,24 @@ func (b *bench) worker(ctx context.Context) (err error) {
 	return nil
 }
 
+// errKilledLate says that the worker had written all copies when it was killed, so that nothing was left to go on with.
+var errKilledLate = errors.New("all copies were written when the worker was killed")
+
 // workerKills is one run of the case.
 type workerKills struct {
-	b     *bench
-	fleet *fleet
-	cat   *catalogue
+	b       *bench
+	fleet   *fleet
+	cat     *catalogue
+	renames int // so far
 
 	resumed, pauses, done measure.Latencies
 }
 
-// once renames the category and kills the worker at work.
-func (k *workerKills) once(ctx context.Context, n int) (err error) {
-	w := &world{b: k.b, set: k.cat.set, cat: k.cat, revision: n - 1}
+// once renames the category and kills the worker at work. The error is errKilledLate if that came too late; the worker runs
+// again then too.
+func (k *workerKills) once(ctx context.Context) (err error) {
+	w := &world{b: k.b, set: k.cat.set, cat: k.cat, revision: k.renames}
+	k.renames++
 	s, err := w.category(k.cat.set.Sized(0))
 	if err != nil {
 		return err
@@ -111,10 +126,11 @@ func (k *workerKills) once(ctx context.Context, n int) (err error) {
 	if err := victim.kill(); err != nil {
 		return err
 	}
-	next, err := pages.await(ctx, func(p page) bool { return p.epoch > last.epoch })
+	next, err := pages.await(ctx, func(p page) bool { return p.epoch > last.epoch || p.items == len(s.products) })
 	if err != nil {
 		return fmt.Errorf("after the kill: %w", err)
 	}
+	late := next.epoch == last.epoch
 	if err := k.cat.await(ctx, s.lasts, source.Name, false); err != nil {
 		return err
 	}
@@ -126,15 +142,18 @@ func (k *workerKills) once(ctx context.Context, n int) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := k.fleet.start(ctx, victim); err != nil {
+		return err
+	}
+	if err := k.cat.awaitIdle(ctx); err != nil || late {
+		return cmp.Or(err, errKilledLate)
+	}
 	pause := pages.longest(killed)
 	k.resumed, k.pauses, k.done = append(k.resumed, next.at.Sub(killed)), append(k.pauses, pause), append(k.done, done)
 	const clock = "15:04:05.000"
 	k.b.say("  %s killed at %s with %d of %d copies written, it goes on at %s, after %.3f s; before, pages were %.3f s apart at most; all done after %.1f s", victim.name, killed.UTC().Format(clock), last.items, len(s.products),
 		next.at.UTC().Format(clock), next.at.Sub(killed).Seconds(), pause.Seconds(), done.Seconds())
-	if err := k.fleet.start(ctx, victim); err != nil {
-		return err
-	}
-	return k.cat.awaitIdle(ctx)
+	return nil
 }
 
 // atWork waits until a worker has the lease of the fan-out, which nobody has while it moves, and returns the worker.
