@@ -118,8 +118,8 @@
 // # Who is gone
 //
 // Where the work of a group is fenced ([Config.Fenced]), leases of a process that has died are taken before they expire. Each
-// process answers on a subject of its own, as long as it has a connection to NATS, and each asks twice a second whether the two
-// members are there that follow it in the order of the nodes. Where both that ask for one have died with it, its leases expire:
+// process answers on a subject of its own, as long as it has a connection to NATS, and each asks twice a second, and a tenth of a
+// second after nobody was there, whether the two members are there that follow it in the order of the nodes. Where both that ask for one have died with it, its leases expire:
 //
 //	it answers                       it is there
 //	no answer, in time               nothing is known: it may be slow, or stopped

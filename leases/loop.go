@@ -101,6 +101,7 @@ type (
 		attempts int
 	}
 	superseded struct{ err error }
+	due        struct{}            // something is, earlier than the next tick shows
 	backAsked  struct{ back bool } // whether the bucket went back
 )
 
@@ -268,6 +269,8 @@ func (l *loop) handle(runCtx context.Context, event any) {
 		l.takeEnded(runCtx, e)
 	case workEnded:
 		l.workEnded(runCtx, e)
+	case due:
+		l.doDue(runCtx)
 	case probed:
 		l.probed(runCtx, e)
 	case deposed:
@@ -291,7 +294,7 @@ func (l *loop) applyUpdate(runCtx context.Context, u bucket.Update) {
 		l.view.replace(l.snapshot, l.cfg.Node, now)
 		l.snapshot, l.dirty = nil, true
 		for node, m := range l.view.members {
-			l.noteGone(node, m)
+			l.noteGone(runCtx, node, m)
 		}
 		for resource := range l.local {
 			l.endIfTaken(resource)
@@ -311,7 +314,7 @@ func (l *loop) applyUpdate(runCtx context.Context, u bucket.Update) {
 		l.beatSeen = now
 	}
 	if node != "" && l.snapshot == nil {
-		l.noteGone(node, v.members[node])
+		l.noteGone(runCtx, node, v.members[node])
 	}
 	if !changed || l.snapshot != nil {
 		return
@@ -385,6 +388,19 @@ func (l *loop) doDue(runCtx context.Context) {
 	l.deposeDue(runCtx, now)
 	l.watchdog(now)
 	l.checkBeatRevision(now)
+}
+
+// dueIn has doDue called after a while, and not only at the next tick.
+func (l *loop) dueIn(runCtx context.Context, after time.Duration) {
+	l.tasks.Go(func() {
+		timer := time.NewTimer(after)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			l.send(due{})
+		case <-runCtx.Done():
+		}
+	})
 }
 
 // canJudge reports whether this process has reached the bucket for long enough that the

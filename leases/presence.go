@@ -36,8 +36,10 @@ const (
 	// neighborsMax is how many members each one asks: those that follow it in the order of their
 	// nodes. So a group of any size is watched, by two members each, for a few messages a second.
 	neighborsMax = 2
-	// absentMax is how often in a row a member has to be absent before its record says that it is gone.
-	absentMax = 3
+	// absentMax is how often in a row a member has to be absent before its record says that it is gone, and absentPause
+	// the time between two of these questions, where that is less than a tick.
+	absentMax   = 3
+	absentPause = 100 * time.Millisecond
 	// goneGrace is for how long the record must have said so before the member counts as gone. One that merely
 	// has another way to NATS, such as by a route that is cut, takes it back meanwhile.
 	goneGrace = 750 * time.Millisecond
@@ -46,8 +48,8 @@ const (
 // probed is an event of the loop: what the questions of one round have found, by holder.
 type probed struct{ found map[string]presence }
 
-// probeDue asks the neighbors whether they are there, every second tick, and every tick while one
-// was absent, or where members depose each other. Only such groups do, and those whose work is fenced.
+// probeDue asks the neighbors whether they are there, every second tick, after absentPause where one
+// was absent, and every tick where members depose each other, whose keys tell more. Only such groups do, and those whose work is fenced.
 func (l *loop) probeDue(runCtx context.Context, now time.Duration) {
 	if l.cfg.prober == nil {
 		return
@@ -106,6 +108,7 @@ func (l *loop) neighbors(now time.Duration) []string {
 func (l *loop) probed(runCtx context.Context, e probed) {
 	l.probing = false
 	missed, answered := make(map[string]int, len(e.found)), make(map[string]bool, len(e.found))
+	again := false
 	for holder, found := range e.found {
 		// Absence of one that has never answered this process, or not since it was wronged (noteGone), tells
 		// nothing: there is no way to it from here.
@@ -114,19 +117,29 @@ func (l *loop) probed(runCtx context.Context, e probed) {
 			continue
 		}
 		missed[holder] = l.missed[holder] + 1
-		l.nextProbe = 0
+		again = true
 		if l.cfg.Fenced && missed[holder] >= absentMax {
 			delete(missed, holder) // one that could not be declared is counted anew
 			l.declareGone(runCtx, holder)
 		}
 	}
 	l.missed, l.answered = missed, answered
-	l.deposeDue(runCtx, l.clock())
+	now := l.clock()
+	switch {
+	case again && l.cfg.Deposes:
+		l.nextProbe = 0
+	case again:
+		pause := min(absentPause, l.tick())
+		l.nextProbe = now + pause
+		l.dueIn(runCtx, pause)
+	}
+	l.deposeDue(runCtx, now)
 }
 
 // noteGone looks at what a member's record says of its presence. Of this process it may be said that it is gone, or
-// superseded: its next beat finds out, or says that it is not, so it is sent at once.
-func (l *loop) noteGone(node string, m *seenMember) {
+// superseded: its next beat finds out, or says that it is not, so it is sent at once. What another has is free when it has
+// been said of that one for goneGrace.
+func (l *loop) noteGone(runCtx context.Context, node string, m *seenMember) {
 	switch {
 	case m == nil || m.rec == nil:
 	case node == l.cfg.Node:
@@ -135,6 +148,7 @@ func (l *loop) noteGone(node string, m *seenMember) {
 		}
 	case m.saysGone():
 		delete(l.answered, m.rec.holder())
+		l.dueIn(runCtx, goneGrace)
 	}
 }
 

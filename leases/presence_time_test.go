@@ -106,7 +106,8 @@ func TestGone_LeasesOfADeadProcessAreTakenSoon(t *testing.T) {
 				for _, p := range procs[:c.die] {
 					p.die(all)
 				}
-				took := g.until("take", 2*time.Second, nil, func() bool {
+				// Half a second until the first question, two pauses, and the grace.
+				took := g.until("take", 1600*time.Millisecond, nil, func() bool {
 					n := 0
 					for _, p := range procs[c.die:] {
 						n += p.count(resources)
