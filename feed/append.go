@@ -23,6 +23,9 @@ const (
 	// retryMin and retryMax bound the pause between tries.
 	retryMin = 5 * time.Millisecond
 	retryMax = 500 * time.Millisecond
+	// lookMin is how long the first look for a stream without a listener waits for its answer. While
+	// the stream has no leader nobody gives one, and the bytes are better sent again.
+	lookMin = 20 * time.Millisecond
 	// syncFailed begins the message of an error of the server's file store if the
 	// system could not sync what it had taken: the name of the system call.
 	syncFailed = "sync "
@@ -34,9 +37,10 @@ const (
 // must not be called concurrently on one Log. data must not be changed before
 // it returns.
 //
-// Where a try gets no answer, or one that tells nothing, Append sends the same
-// bytes again with the same expected sequence, and if that is refused looks
-// whose commit stands there. It goes on until it knows or ctx ends.
+// Where a try gets no answer in the time that answers take, or one that tells
+// nothing, Append sends the same bytes again with the same expected sequence, and
+// if that is refused looks whose commit stands there. It goes on until it knows
+// or ctx ends.
 //
 // The error is ErrFenced if the last commit is not the one at after and the
 // one behind it is not this: another process owns the partition and this one
@@ -58,11 +62,15 @@ func (l *Log) Append(ctx context.Context, after LSN, id CommitID, data []byte) (
 		}
 		l.answers = answers
 	}
+	l.answers.begin()
+	most := l.cfg.AppendTimeout
 	// A call that repeats an append of unknown outcome begins with an open try: the earlier
 	// call's message may still be stored, so no refusal of this one is final.
-	a := appending{l: l, after: after, id: id, retry: retryMin, open: id == l.unknown && !id.isZero()}
+	a := appending{
+		l: l, after: after, id: id, retry: retryMin, patience: l.patience.first(len(data), most), looking: min(lookMin, most),
+		waiting: map[string]time.Time{}, unresolved: id == l.unknown && !id.isZero(),
+	}
 	a.message = &nats.Msg{
-		Reply:  l.answers.next(),
 		Header: nats.Header{headerExpected: {strconv.FormatUint(uint64(after), 10)}},
 		Data:   data,
 	}
@@ -97,15 +105,19 @@ func listen(nc *nats.Conn) (*answers, error) {
 	return a, nil
 }
 
-// next prepares for a new append and returns its reply subject. Answers to older appends
-// are dropped: each append has a subject of its own, and their outcomes are known by now.
-func (a *answers) next() (reply string) {
+// begin prepares for a new append. Answers to older appends are dropped: their outcomes are
+// known by now.
+func (a *answers) begin() {
 	for len(a.messages) > 0 {
 		<-a.messages
 	}
 	for len(a.connected) > 0 {
 		<-a.connected
 	}
+}
+
+// next returns the reply subject of a try: each has one of its own.
+func (a *answers) next() (reply string) {
 	a.count++
 	return a.inbox + strconv.FormatUint(a.count, 10)
 }
@@ -123,19 +135,33 @@ type appending struct {
 	after    LSN
 	id       CommitID
 	message  *nats.Msg
-	retry    time.Duration
-	location location // where the last try went
+	retry    time.Duration // the next pause
+	patience time.Duration // for which the next try waits for its answer
+	looking  time.Duration // for which the next look for a stream without a listener does
+	location location      // where the last try went
+	early    *nats.Msg     // an answer that came between two tries; nil: none
 
-	// open says that some try may have been, or may yet be, stored.
-	open bool
+	// waiting are the tries that may have been, or may yet be, stored, and are not answered: when
+	// each was sent, by its reply subject. A refusal closes its own try and no other one.
+	waiting map[string]time.Time
+	// unresolved says that a try may have been, or may yet be, stored whose answer told nothing, or
+	// that an earlier call made.
+	unresolved bool
 	// refusal is why the last try was not, if it is certain that it was not.
 	refusal error
 	// contradictions counts looks at a stream that contradicts what is known.
 	contradictions int
 }
 
-// errAgain says that a try decided nothing.
-var errAgain = errors.New("try again")
+var (
+	// errAgain says that a try decided nothing.
+	errAgain = errors.New("try again")
+	// errPending says so too, and that the answer to a try before it is worth to be waited for.
+	errPending = errors.New("wait on")
+)
+
+// open says that some try may have been, or may yet be, stored.
+func (a *appending) open() bool { return a.unresolved || len(a.waiting) > 0 }
 
 func (a *appending) run(ctx context.Context) (LSN, error) {
 	for {
@@ -145,7 +171,7 @@ func (a *appending) run(ctx context.Context) (LSN, error) {
 			return lsn, nil
 		case errors.Is(err, ErrFenced), errors.Is(err, ErrUnknown):
 			return 0, err
-		case !errors.Is(err, errAgain) && a.open:
+		case !errors.Is(err, errAgain) && a.open():
 			// Whatever this try has shown, one before it may be stored:
 			//
 			//	try 1  stored, and its answer is lost
@@ -163,13 +189,13 @@ func (a *appending) run(ctx context.Context) (LSN, error) {
 
 // contextEnded is the error when ctx ended first.
 func (a *appending) contextEnded(ctx context.Context) error {
-	if a.open {
+	if a.open() {
 		return fmt.Errorf("%w: %w", ErrUnknown, context.Cause(ctx))
 	}
 	return fmt.Errorf("%w: %w: last try: %w", ErrUnavailable, context.Cause(ctx), a.refusal)
 }
 
-// try sends the message once and waits for what becomes of it.
+// try sends the message once and waits for what becomes of it, or of one that was sent before.
 func (a *appending) try(ctx context.Context) (LSN, error) {
 	if ctx.Err() != nil {
 		if a.refusal == nil {
@@ -177,13 +203,20 @@ func (a *appending) try(ctx context.Context) (LSN, error) {
 		}
 		return 0, a.contextEnded(ctx)
 	}
+	if m := a.early; m != nil {
+		a.early = nil
+		if lsn, err := a.judgeAnswer(ctx, m); !errors.Is(err, errPending) {
+			return lsn, err
+		}
+		return a.await(ctx)
+	}
 	// The log may have gone on in a new stream since the try before. What that one came to
 	// shows there: it begins behind it, or holds it, or holds another's.
 	a.location = a.l.api.location()
-	a.message.Subject = a.location.subject
+	a.message.Subject, a.message.Reply = a.location.subject, a.l.answers.next()
 	if err := a.l.api.nc.PublishMsg(a.message); err != nil {
 		a.refusal = err
-		if errors.Is(err, nats.ErrConnectionClosed) && !a.open {
+		if errors.Is(err, nats.ErrConnectionClosed) && !a.open() {
 			return 0, fmt.Errorf("%w: %w", ErrUnavailable, err)
 		}
 		return 0, errAgain
@@ -194,20 +227,27 @@ func (a *appending) try(ctx context.Context) (LSN, error) {
 	//	try 1  no answer                 open
 	//	try 2  refused: no space left    still open, because of try 1
 	//	try 3  wrong last sequence       look whose commit is there
-	wasOpen := a.open
-	a.open = true
-	timer := time.NewTimer(a.l.cfg.AppendTimeout)
+	a.waiting[a.message.Reply] = time.Now()
+	return a.await(ctx)
+}
+
+// await waits for an answer to any try.
+func (a *appending) await(ctx context.Context) (LSN, error) {
+	timer := time.NewTimer(a.patience)
 	defer timer.Stop()
 	for {
 		select {
 		case m := <-a.l.answers.messages:
-			if m.Subject != a.message.Reply || a.l.lose != nil && a.l.lose(m) {
+			if a.ignores(m) {
 				continue
 			}
-			return a.judgeAnswer(ctx, m, wasOpen)
+			if lsn, err := a.judgeAnswer(ctx, m); !errors.Is(err, errPending) {
+				return lsn, err
+			}
 		case <-a.l.answers.connected:
 			return 0, errAgain // an answer may have gone to the old connection
 		case <-timer.C:
+			a.patience = a.longer(a.patience)
 			return 0, errAgain
 		case <-ctx.Done():
 			return 0, a.contextEnded(ctx)
@@ -215,12 +255,25 @@ func (a *appending) try(ctx context.Context) (LSN, error) {
 	}
 }
 
-// judgeAnswer judges an answer. wasOpen says that an earlier try's outcome is not
-// known, so that a refusal of this one proves nothing yet.
-func (a *appending) judgeAnswer(ctx context.Context, m *nats.Msg, wasOpen bool) (LSN, error) {
+// longer is the wait that follows one in vain: who is slow is not to be swamped.
+func (a *appending) longer(wait time.Duration) time.Duration {
+	return min(2*wait, a.l.cfg.AppendTimeout)
+}
+
+// ignores tells whether a message answers none of the tries that wait.
+func (a *appending) ignores(m *nats.Msg) bool {
+	_, ok := a.waiting[m.Subject]
+	return !ok || a.l.lose != nil && a.l.lose(m)
+}
+
+// judgeAnswer judges an answer to a try that waits. While the outcome of another one is not known, a refusal
+// of this one proves nothing yet.
+func (a *appending) judgeAnswer(ctx context.Context, m *nats.Msg) (LSN, error) {
+	sent := a.waiting[m.Subject]
+	delete(a.waiting, m.Subject)
 	// Nobody had the subject, so this try is not stored; those before may be.
 	if m.Header.Get(headerStatus) == statusNoResponders {
-		a.open, a.refusal = wasOpen, nats.ErrNoResponders
+		a.refusal = nats.ErrNoResponders
 		return 0, a.noResponders(ctx)
 	}
 	var ack struct {
@@ -229,6 +282,7 @@ func (a *appending) judgeAnswer(ctx context.Context, m *nats.Msg, wasOpen bool) 
 		Sequence LSN                 `json:"seq"`
 	}
 	if err := json.Unmarshal(m.Data, &ack); err != nil {
+		a.unresolved = true
 		return 0, errAgain
 	}
 	e := ack.Error
@@ -236,24 +290,30 @@ func (a *appending) judgeAnswer(ctx context.Context, m *nats.Msg, wasOpen bool) 
 		// JetStream checks the expected sequence, so this shows only where something else
 		// answers for the stream: never call that acknowledged.
 		if ack.Stream != a.location.stream || ack.Sequence != a.after+1 {
+			a.unresolved = true
 			return 0, &MismatchError{Partition: a.l.p, Stream: a.l.api.stream(), LSN: a.after + 1, What: fmt.Sprintf("stored at %d of stream %s", ack.Sequence, ack.Stream)}
 		}
+		a.l.patience.note(time.Since(sent))
 		return ack.Sequence, nil
 	}
 	switch {
 	case e.ErrorCode == codeWrongSequence || e.ErrorCode == codeWrongSequenceReplicated:
-		return a.resolveRefusal(ctx)
-	// This try was refused for another reason, but one before may have been stored: to
-	// say ErrStorage now would call a write failed that is in the log.
-	case wasOpen:
-		return 0, errAgain
-	}
-	if e.ErrorCode == codeStoreFailed && strings.HasPrefix(e.Description, syncFailed) {
+		lsn, err := a.resolveRefusal(ctx)
+		if lsn == 0 {
+			a.unresolved = true // what stands in the way may yet turn out to be ours
+		}
+		return lsn, err
+	case e.ErrorCode == codeStoreFailed && strings.HasPrefix(e.Description, syncFailed):
 		// The message was written, and perhaps is on the disk: that shows when the
 		// server's store has been opened anew.
+		a.unresolved = true
+		return 0, errAgain
+	// This try was refused for another reason, but one before may have been stored: to
+	// say ErrStorage now would call a write failed that is in the log.
+	case a.open():
 		return 0, errAgain
 	}
-	a.open, a.refusal = false, e
+	a.refusal = e
 	switch {
 	case e.ErrorCode == codeMessageTooLarge:
 		return 0, fmt.Errorf("%w: %w", ErrTooLarge, e)
@@ -264,18 +324,15 @@ func (a *appending) judgeAnswer(ctx context.Context, m *nats.Msg, wasOpen bool) 
 }
 
 // noResponders distinguishes a server that is starting from a stream that is gone. Both
-// leave the subject without a listener.
+// leave the subject without a listener, as does a stream without a leader, and of that nobody tells anything.
 func (a *appending) noResponders(ctx context.Context) error {
-	ctx, cancel := a.lookContext(ctx)
+	look, cancel := context.WithTimeout(ctx, a.looking)
 	defer cancel()
-	_, err := a.l.verifiedInfo(ctx)
+	_, err := a.l.verifiedInfo(look)
+	if look.Err() != nil {
+		a.looking = a.longer(a.looking)
+	}
 	return a.finalOrAgain(err)
-}
-
-// lookContext bounds the questions about a try by the time that a try has: the server that
-// should answer may be gone, and another one answers the next question.
-func (a *appending) lookContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, a.l.cfg.AppendTimeout)
 }
 
 // finalOrAgain returns err if waiting does not heal it, else errAgain. A stream that is not
@@ -295,8 +352,19 @@ func (a *appending) finalOrAgain(err error) error {
 
 // resolveRefusal finds out whose commit made the stream refuse ours.
 func (a *appending) resolveRefusal(ctx context.Context) (LSN, error) {
-	ctx, cancel := a.lookContext(ctx)
+	// The server that should answer may be gone, and another one answers the next question. So the
+	// questions are bounded by the time that a try has.
+	ctx, cancel := context.WithTimeout(ctx, a.patience)
 	defer cancel()
+	lsn, err := a.lookBehind(ctx)
+	if ctx.Err() != nil {
+		a.patience = a.longer(a.patience)
+	}
+	return lsn, err
+}
+
+// lookBehind looks what the stream holds behind the commit at after.
+func (a *appending) lookBehind(ctx context.Context) (LSN, error) {
 	lsn := a.after + 1
 	data, err := a.l.api.message(ctx, lsn)
 	if err == nil {
@@ -320,11 +388,16 @@ func (a *appending) resolveRefusal(ctx context.Context) (LSN, error) {
 	}
 	// Nothing is at after+1. Where the stream ends tells why:
 	//
-	//	last == after   the commit that was in our way came to nothing: send again
+	//	last == after   the commit that was in our way is not stored yet, or came to nothing: send again
 	//	last < after    the stream lost what was acknowledged, or a new leader lags
 	//	last > after    there is a gap at after+1, or the look came before the write
 	last := info.State.Last
 	if last == a.after {
+		// If a try before this one waits, it is most likely what is in the way, and not yet stored. Its
+		// answer is the sooner to come the less is sent meanwhile.
+		if len(a.waiting) > 0 {
+			return 0, errPending
+		}
 		return 0, errAgain
 	}
 	if a.contradictions++; a.contradictions < contradictionsMax {
@@ -350,15 +423,23 @@ func (a *appending) resolveRefusal(ctx context.Context) (LSN, error) {
 }
 
 // pause waits before the next try, longer each time, and not in step with
-// others. It reports whether it waited to the end.
+// others, or until an answer comes. It is false if ctx ended.
 func (a *appending) pause(ctx context.Context) bool {
 	timer := time.NewTimer(a.retry/2 + rand.N(a.retry/2))
 	defer timer.Stop()
 	a.retry = min(2*a.retry, retryMax)
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
+	for {
+		select {
+		case m := <-a.l.answers.messages:
+			if a.ignores(m) {
+				continue
+			}
+			a.early = m
+			return true
+		case <-timer.C:
+			return true
+		case <-ctx.Done():
+			return false
+		}
 	}
 }

@@ -48,6 +48,20 @@
 //	context ends ──▶ ErrUnknown if any try may have been stored, else ErrUnavailable
 //	log gone, or another ──▶ ErrNoLog, *MismatchError, *GapError; ErrUnknown too if any try may have been stored
 //
+// A NATS server that ends takes the appends on their way with it, and nobody tells their sender: another
+// server leads the stream some ten milliseconds later, and knows nothing of them. So the time that the first try
+// waits is measured: as long as answers take here, 100 ms at least, and longer for a large commit. Each further try
+// waits twice as long as the one before, up to LogConfig.AppendTimeout, so that a slow disk or link is not swamped
+// with copies. What a copy finds:
+//
+//	the first was lost                  acknowledged
+//	it is stored, its answer was lost   wrong last sequence, and ours is at after+1
+//	it is on its way, and slow          wrong last sequence, and nobody's is at after+1: its answer is waited for
+//
+// Each try has a reply subject of its own, so that a refusal is taken for that of its own copy: nothing was appended,
+// for certain, when all were refused. A stream without a leader has no listener either, and nobody answers what it
+// is asked: the questions are bounded as the tries are, and the first one by 20 ms.
+//
 // # Trimming
 //
 // An owner may remove the beginning of its log ([Log.Trim]). The log itself tells this from

@@ -53,9 +53,11 @@ type LogConfig struct {
 	// costs CPU on each append. Default off.
 	Compression bool `yaml:"compression"`
 
-	// AppendTimeout is how long one try of an append waits for its answer
+	// AppendTimeout is how long at most one try of an append waits for its answer
 	// before the same bytes are sent again: the server that was to answer may be
-	// gone, and another is elected without a word. Default 2s.
+	// gone, and another is elected without a word. The first try waits for as long as
+	// answers take here, 100ms at least and longer for a large commit, and each
+	// further one twice as long as the one before. Default 2s.
 	AppendTimeout time.Duration `yaml:"appendTimeout"`
 
 	// Labels are kept with the stream of a new log, as metadata, beside what tells
@@ -180,8 +182,9 @@ type Log struct {
 	// log; see Move.
 	acceptCopy bool
 
-	answers *answers // of appends; nil before the first
-	unknown CommitID // whose append ended with ErrUnknown
+	answers  *answers // of appends; nil before the first
+	unknown  CommitID // whose append ended with ErrUnknown
+	patience patience // with answers to appends
 
 	asking chan struct{} // holds a token while BoundsSince asks
 	known  bounds        // what it learned last; belongs to whoever has put the token there
