@@ -32,6 +32,7 @@ var cases = []struct {
 	{"memory", "memory of up idle, of a worker in a fan-out, of a store with all products", (*bench).memory},
 	{"restart", "restart with all products, after a clean stop and after kill -9", (*bench).restart},
 	{"takeover", "how long no write is acknowledged when the owner is killed, hangs or is stopped in order, and what a standby costs", (*bench).takeover},
+	{"standby", "writes, and what processors spend on them, with a standby and without", (*bench).standby},
 	{"cut", "how long no write is acknowledged when a host is stopped or cut off silently, with and without a NATS server, and whether reads are stale", (*bench).cut},
 	{"rolling", "how long no write is acknowledged while every process is restarted, one after the other", (*bench).rolling},
 	{"move", "how long no write is acknowledged while a partition with all products goes to a store without a copy", (*bench).move},

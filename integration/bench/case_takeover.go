@@ -35,9 +35,7 @@ const (
 	rests   = 30 * time.Second // in which a store is measured that nobody asks for anything
 	idles   = 10 * time.Second // in which nothing happens to stores that are written to
 
-	standbyRounds = 3   // at most
-	standbyBar    = 0.9 // times the writes without one
-	storeIdleBar  = 3.0 // % of a processor
+	storeIdleBar = 3.0 // % of a processor
 )
 
 // The events of the case, as rows name them.
@@ -56,9 +54,9 @@ func (b *bench) takeover(ctx context.Context) (err error) {
 			"The store that owns most is killed, or stopped by SIGSTOP and let go on after %s, or told to end by SIGTERM. The gap is the longest time in which no write to any one "+
 			"partition of that store was acknowledged. When it is back, it takes partitions again: that gap, of any partition, stands beside it. Without any event it is the longest of each partition in %s. Between two events everything has an owner "+
 			"and a warm standby again, and every store owns something. Errors are writes that the client gave up, of all that were begun. Behind the writers is the busiest of them for %s, from when the last writer has ended and the copies are warm; a store at rest is that %s later, for as long. Writes with and "+
-			"without a standby are those of as many writers, as fast as they are answered.",
+			"without a standby are those of as many writers, as fast as they are answered; case standby has that alone.",
 		takeoverStores, takeoverPartitions, measure.Number(takeoverItems), takeoverPartitions*takeoverWriters, takeoverEvery, hangs, idles, rests, settles))
-	t.Columns = append(slices.Clone(gapColumns), "CPU %", "writes/s", "times without")
+	t.Columns = slices.Concat(gapColumns, []string{"CPU %"}, besideColumns)
 	dir, err := b.scratch("takeover")
 	if err != nil {
 		return err
@@ -77,7 +75,7 @@ func (b *bench) takeover(ctx context.Context) (err error) {
 	if err := o.prepare(ctx); err != nil {
 		return err
 	}
-	if err := o.beside(ctx); err != nil {
+	if err := o.beside(ctx, min(b.cfg.rounds, besideRounds)); err != nil {
 		return err
 	}
 	if err := o.rest(ctx); err != nil {
@@ -111,45 +109,9 @@ func (o *takeovers) prepare(ctx context.Context) error {
 }
 
 const (
-	besideStandby  = "writes, with a standby"
-	withoutStandby = "writes, without"
-
 	storeBehind = "a store behind the writers"
 	storeAtRest = "a store at rest"
 )
-
-// beside measures what a standby costs who writes, on a machine that has both.
-func (o *takeovers) beside(ctx context.Context) error {
-	writers := crowd{takeoverPartitions * takeoverWriters, func(ctx context.Context, writer, n int) error {
-		p := int(uint64(writer*1_000_003+n*7919) % uint64(o.set.Products()))
-		_, err := o.writers.into.Upsert(ctx, o.set.AppendProduct(nil, p))
-		return err
-	}}
-	for round := range min(o.b.cfg.rounds, standbyRounds) {
-		pair := []int{0, 1}
-		if round%2 == 1 {
-			slices.Reverse(pair)
-		}
-		for _, standbys := range pair {
-			if err := o.declare(ctx, standbys); err != nil {
-				return err
-			}
-			if err := o.b.quiet(ctx); err != nil {
-				return err
-			}
-			d, err := o.b.drive(ctx, writers, o.b.cfg.warmup, o.b.cfg.writeTime)
-			if err != nil {
-				return err
-			}
-			row := []string{withoutStandby, besideStandby}[standbys]
-			o.table.Row(row).Add("writes/s", d.perSecond)
-			o.table.Others = append(o.table.Others, d.others)
-			o.b.say("  %s: %s/s", row, measure.Number(d.perSecond))
-		}
-	}
-	o.table.Beside(besideStandby, withoutStandby, "writes/s", "times without")
-	return o.declare(ctx, 1)
-}
 
 // rest measures stores that have nothing to do, and before that stores that have what the writers have left.
 func (o *takeovers) rest(ctx context.Context) error {
@@ -209,7 +171,7 @@ func (o *takeovers) events(ctx context.Context, times int) error {
 	o.b.sayFailed(o.writers.acks)
 	t.AtMost("planned stop, errors", t.Series(eventStop, "errors"), 0, "", judged)
 	t.AtMost(storeAtRest, t.Series(storeAtRest, "CPU %"), storeIdleBar, "% of a processor", judged)
-	t.AtLeast("writes with a standby, beside none", t.Ratio(besideStandby, withoutStandby, "writes/s"), standbyBar, "times", judged)
+	o.judgeBeside(judged)
 	return o.b.draw("takeover.svg", o.picture(takeoverLabel, kinds))
 }
 

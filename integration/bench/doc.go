@@ -31,7 +31,7 @@
 // loop are reached in process, as millrace up is by its own roles; PostgreSQL over
 // loopback, as it always is. Memory, restarts, take-overs, moves, splits and what is old are measured on
 // child processes of the binary that the run builds; what befalls a fleet of them (cut, rolling,
-// move, worker, takeover, split) over NATS servers that are processes too, and with logs of
+// move, worker, takeover, standby, split) over NATS servers that are processes too, and with logs of
 // the stores, which -keep leaves. Hosts that fall silent are network namespaces (package
 // integration/netns/hosts), which need root and the command ip; without them cut is skipped.
 //

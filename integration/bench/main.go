@@ -116,7 +116,7 @@ func parse(args []string, usage io.Writer) (*config, error) {
 	f.StringVar(&cfg.dir, "dir", "", "`directory` for all data, on the disk to be measured; default a new one in $TMPDIR")
 	f.BoolVar(&cfg.keep, "keep", false, "leave the data where it is")
 	f.StringVar(&cfg.postgres, "postgres", "auto", "auto starts the one that is installed, off does without, else a `URL`")
-	f.StringVar(&cfg.binary, "binary", "", "millrace `binary` for memory, restart, console, years, takeover, cut, rolling, move, worker and split; default is built from this module")
+	f.StringVar(&cfg.binary, "binary", "", "millrace `binary` for memory, restart, console, years, takeover, standby, cut, rolling, move, worker and split; default is built from this module")
 	f.BoolVar(&cfg.json, "json", false, "print the report as JSON")
 	f.StringVar(&cfg.save, "save", "", "also write the report as JSON to this `file`")
 	f.StringVar(&cfg.docs, "docs", "", "write the tables into this `page`, between their markers, and leave the rest of it")

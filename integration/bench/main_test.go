@@ -59,10 +59,10 @@ func TestSmallYears(t *testing.T) {
 	smallRun(t, []string{"years", "years-backup", "years-writes"}, "off", 1)
 }
 
-// A rolling restart of everything, a move, and a worker that is killed.
+// A move, a worker that is killed, and writes with a standby.
 func TestSmallFleet(t *testing.T) {
 	notRaced(t)
-	smallRun(t, []string{"move", "worker"}, "off", 1, "-times", "1")
+	smallRun(t, []string{"move", "worker", "standby"}, "off", 1, "-times", "1")
 }
 
 // A restart of eight processes, each of which waits until all is well, takes minutes.
