@@ -65,14 +65,14 @@ func TestHub_ArrivedNeverWaits(t *testing.T) {
 	w := newWriter(t, b.log(t))
 	h := newHub(t, b, feed.HubConfig{})
 	one, two := mustReader(t, h, b, feed.Position{}), mustReader(t, h, b, feed.Position{})
-	if c := one.Arrived(); c != nil {
+	if c := one.Arrived(t.Context()); c != nil {
 		t.Fatalf("LSN %d has arrived of an empty log", c.LSN)
 	}
 	w.append(1)
 	expect(t, one, 1, 1)
 	w.append(20)
 	for next := feed.LSN(2); next <= 21; {
-		c := one.Arrived()
+		c := one.Arrived(t.Context())
 		if c == nil { // it is on its way
 			expect(t, one, next, next)
 			next++
@@ -84,20 +84,20 @@ func TestHub_ArrivedNeverWaits(t *testing.T) {
 		next++
 	}
 	for range 21 { // the tail of both has read them
-		if two.Arrived() == nil {
+		if two.Arrived(t.Context()) == nil {
 			t.Fatal("what one reader has, the other has not")
 		}
 	}
 	expected := mustReader(t, h, b, feed.Position{LSN: 20})
 	expected.Expect(7)
-	if c := expected.Arrived(); c != nil {
+	if c := expected.Arrived(t.Context()); c != nil {
 		t.Fatalf("LSN %d has arrived behind another checkpoint", c.LSN)
 	}
 	if _, err := expected.Next(t.Context()); !feed.Damaged(err) {
 		t.Errorf("%v, want what is wrong", err)
 	}
 	h.Close()
-	if c := one.Arrived(); c != nil {
+	if c := one.Arrived(t.Context()); c != nil {
 		t.Errorf("LSN %d has arrived at a hub that is closed", c.LSN)
 	}
 }

@@ -32,7 +32,9 @@ const (
 type pull struct {
 	reply string
 	made  time.Time
-	bytes int // how many it asked for
+	bytes int  // how many it asked for
+	once  bool // the server ends it when it has sent what there is, and that is one message at least
+	begun bool // a message came since it was made
 }
 
 // pulls are the open requests of one consumer. At most what pullsMax requests ask for is on
@@ -50,14 +52,18 @@ type pulls struct {
 }
 
 // openMissing opens requests until there are enough, and reports whether it opened
-// any.
-func (p *pulls) openMissing() (bool, error) {
-	if len(p.open) == pullsMax {
+// any. If once, any that is open is enough, and the one that it opens asks once.
+func (p *pulls) openMissing(once bool) (bool, error) {
+	enough := pullsMax
+	if once {
+		enough = 1
+	}
+	if len(p.open) >= enough {
 		return false, nil
 	}
 	now := time.Now()
 	asked := false
-	for len(p.open) < pullsMax {
+	for len(p.open) < enough {
 		p.count++
 		reply := p.inbox + strconv.FormatUint(p.count, 10)
 		var buf [96]byte // written by hand: encoding/json would allocate for each request
@@ -67,11 +73,14 @@ func (p *pulls) openMissing() (bool, error) {
 		b = strconv.AppendInt(b, int64(p.bytes), 10)
 		b = append(b, `,"expires":`...)
 		b = strconv.AppendInt(b, int64(pullExpiry), 10)
+		if once { // because it expires too, it waits for the first message where there is none
+			b = append(b, `,"no_wait":true`...)
+		}
 		b = append(b, '}')
 		if err := p.nc.PublishRequest(p.subject, reply, b); err != nil {
 			return asked, err
 		}
-		p.open = append(p.open, pull{reply: reply, made: now, bytes: p.bytes})
+		p.open = append(p.open, pull{reply: reply, made: now, bytes: p.bytes, once: once})
 		asked = true
 	}
 	return asked, nil
@@ -82,6 +91,17 @@ func (p *pulls) openMissing() (bool, error) {
 func (p *pulls) shrink() { p.bytes = max(p.bytes/2, p.base) }
 
 func (p *pulls) close(i int) { p.open = slices.Delete(p.open, i, i+1) }
+
+// came notes that a message of the consumer has come.
+func (p *pulls) came() {
+	for i := range p.open {
+		p.open[i].begun = true
+	}
+}
+
+// arriving says that messages are on the way, or the status behind them: the one open request asks once,
+// and the server has begun to serve it.
+func (p *pulls) arriving() bool { return len(p.open) == 1 && p.open[0].once && p.open[0].begun }
 
 // find returns the index of the open request that a status at subject is about, -1 if there
 // is none.
@@ -104,6 +124,7 @@ func (p *pulls) expire() {
 // consumer is still usable:
 //
 //	100  idle heartbeat or flow control
+//	404  the request asked once, and all that there was has been sent
 //	408  the request expired before it was full
 //	409  the request is done, or the consumer is gone; the reason tells which
 //	503  nobody listens to the consumer's subject
@@ -112,7 +133,7 @@ func (p *pulls) judgeStatus(i int, m *nats.Msg) (alive bool) {
 	switch m.Header.Get(headerStatus) {
 	case "100":
 		return true
-	case "408":
+	case "404", "408":
 		p.close(i)
 		return true
 	case "409":

@@ -16,6 +16,7 @@ type Reader struct {
 	prev   Checksum // of the commit before next; zero if not known
 	own    *Tail    // while the reader is outside the ring
 	err    error    // why the reader has ended
+	rests  bool     // between two calls of Next
 	closed bool
 
 	// Guarded by shared.mu.
@@ -30,6 +31,19 @@ func (r *Reader) Log() *Log { return r.s.log }
 // checksum sum, as a checkpoint recorded it. Zero expects nothing.
 func (r *Reader) Expect(sum Checksum) { r.prev = sum }
 
+// Rests says that the caller rests before it calls Next again, and reads by Arrived what comes with the commit that Next
+// returns. So the server is asked by Next alone, for all that it has then, or for the first commit that comes. It sends that in
+// one go, and nothing while the caller rests, where else each commit would wake it and this process:
+//
+//	log            1        2 3   4            5 6             7
+//	the caller     Next 1   rests    Next 2-4  rests   Next 5-6   Next, waits ──▶ 7
+//	else sent      1        2 3   4            5 6             7
+//	sent           1                 2-4               5-6     7
+//
+// Readers that do not rest keep what they had: while one of them waits for the partition's commits, all are sent as
+// they are appended.
+func (r *Reader) Rests() { r.rests = true }
+
 // Next returns the next commit. It waits for one until ctx ends; then it
 // returns the context's cause and the reader may be used further. Other errors
 // are final and as those of Tail.Next, or a *SplitError behind the last commit of a
@@ -43,7 +57,7 @@ func (r *Reader) Next(ctx context.Context) (*Commit, error) {
 		// One commit from the own tail, and then the ring is looked at again: the reader may
 		// have reached it.
 		if r.own != nil {
-			if c, err = r.own.Next(ctx); err != nil {
+			if c, err = r.own.await(ctx, r.rests); err != nil {
 				return nil, r.failWith(r.own, err)
 			}
 			return r.deliver(c)
@@ -59,7 +73,9 @@ func (r *Reader) Next(ctx context.Context) (*Commit, error) {
 }
 
 // Arrived returns the next commit if it is here already, nil if Next would have to wait for it or has an error to return.
-func (r *Reader) Arrived() *Commit {
+// Of a reader that rests (Rests) what the server is sending counts as here, and is waited for, until ctx ends or nothing has
+// come for TailOptions.WatchInterval.
+func (r *Reader) Arrived(ctx context.Context) *Commit {
 	if r.err != nil {
 		return nil
 	}
@@ -68,11 +84,11 @@ func (r *Reader) Arrived() *Commit {
 		return c
 	}
 	if r.own != nil {
-		c, err = r.arrivedAt(r.own)
+		c, err = arrivedAt(ctx, r.own)
 	} else {
 		select {
 		case <-r.s.drive:
-			c, err = r.driveOnce(r.arrivedAt)
+			c, err = r.driveOnce(func(t *Tail) (*Commit, error) { return arrivedAt(ctx, t) })
 		default: // another reader waits for it
 		}
 	}
@@ -86,8 +102,9 @@ func (r *Reader) Arrived() *Commit {
 }
 
 // arrivedAt returns the next commit of a tail if it has come.
-func (r *Reader) arrivedAt(t *Tail) (*Commit, error) {
-	return t.buffered(), t.err
+func arrivedAt(ctx context.Context, t *Tail) (*Commit, error) {
+	c := t.arrived(ctx)
+	return c, t.err
 }
 
 // Close frees what the reader holds. It may be called twice.
@@ -181,7 +198,7 @@ func (r *Reader) awaitRing(ctx context.Context) (*Commit, error) {
 	s.mu.Unlock()
 	select {
 	case <-s.drive:
-		return r.driveOnce(func(t *Tail) (*Commit, error) { return t.Next(ctx) })
+		return r.driveOnce(func(t *Tail) (*Commit, error) { return t.await(ctx, r.rests) })
 	case <-changed:
 		return nil, nil
 	case <-r.h.done:

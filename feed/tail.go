@@ -120,7 +120,11 @@ func newTail(l *Log, from LSN, opt TailOptions) (*Tail, error) {
 // if the log is not what it was, *FormatError or *VersionError if a commit
 // cannot be read, ErrNoLog if the stream is gone, *RefusedError if this client may
 // not have a consumer, ErrClosed. It is returned again by later calls.
-func (t *Tail) Next(ctx context.Context) (*Commit, error) {
+func (t *Tail) Next(ctx context.Context) (*Commit, error) { return t.await(ctx, false) }
+
+// await is Next. If once, it asks the server for what there is, or for the first commit that comes, and for no more until
+// it is called again: see Reader.Rests.
+func (t *Tail) await(ctx context.Context, once bool) (*Commit, error) {
 	for t.err == nil {
 		// What has arrived is delivered even if ctx has ended: it costs no waiting.
 		if c := t.buffered(); c != nil || t.err != nil {
@@ -139,7 +143,7 @@ func (t *Tail) Next(ctx context.Context) (*Commit, error) {
 			t.makeConsumer(ctx)
 			continue
 		}
-		t.keepPullsOpen()
+		t.keepPullsOpen(once)
 		t.timer.Reset(max(t.patience-time.Since(t.active), 0))
 		select {
 		case m := <-t.messages:
@@ -181,8 +185,8 @@ func (t *Tail) Close() {
 }
 
 // keepPullsOpen keeps enough requests open.
-func (t *Tail) keepPullsOpen() {
-	asked, err := t.pulls.openMissing()
+func (t *Tail) keepPullsOpen(once bool) {
+	asked, err := t.pulls.openMissing(once)
 	if err != nil {
 		t.dropConsumer()
 	}
@@ -204,6 +208,31 @@ func (t *Tail) buffered() *Commit {
 		}
 	}
 	return nil
+}
+
+// arrived is buffered, but it waits for the rest of what the server was asked for once and is sending: the server tells
+// the end of it, so no more than one answer is on its way.
+func (t *Tail) arrived(ctx context.Context) *Commit {
+	for {
+		if c := t.buffered(); c != nil || t.err != nil || t.suspect != 0 || !t.pulls.arriving() {
+			return c
+		}
+		t.timer.Reset(max(t.patience-time.Since(t.active), 0))
+		select {
+		case m := <-t.messages:
+			if c := t.receive(m); c != nil {
+				return c
+			}
+		case <-t.connected:
+			t.dropConsumer() // as in await
+		case <-t.timer.C:
+			return nil // it is time to check the silence, which await does
+		case <-t.stop:
+			return nil // await says so
+		case <-ctx.Done():
+			return nil
+		}
+	}
 }
 
 // receive handles one message. It returns the commit if the message is the next one, else
@@ -230,6 +259,7 @@ func (t *Tail) receive(m *nats.Msg) *Commit {
 		t.suspect = lsn
 		return nil
 	}
+	t.pulls.came()
 	return t.deliver(m.Data)
 }
 

@@ -26,8 +26,10 @@
 //
 // # What it costs its host
 //
-// Commits that come one behind the other are gathered for a moment (gatherPause) and written to the engine at once
-// (owner.Replayer.Apply); one that comes behind a rest is applied as it comes. Nobody waits for a copy to get further: a
+// Commits that come one behind the other are left at the server for a moment (gatherPause), sent in one go
+// (feed.Reader.Rests) and written to the engine at once (owner.Replayer.Apply); one that comes behind a rest is sent and
+// applied as it comes. Sent one by one, each would wake the server's consumer, the connection and this process, beside the
+// writes of which it is the copy. Nobody waits for a copy to get further: a
 // reader whose LSN it lacks is refused, and who takes over replays the few commits that were not applied yet.
 //
 // The partitions that the store owns come first. Few copies are made ready at a time. One is loaded only where the disk

@@ -41,9 +41,9 @@ const (
 	// take in memory but for the last of them: a commit may have megabytes.
 	atOnceMax      = 64
 	atOnceBytesMax = 1 << 20
-	// gatherPause is how long a follower that has all pauses before it applies more: what comes meanwhile is written to the
-	// engine at once, in less than half the time that its commits would take one by one. A read there finds what is
-	// that much older, and who takes over has that much to replay.
+	// gatherPause is how long a follower that has all pauses before it asks for more: what comes meanwhile is sent in one go
+	// (feed.Reader.Rests) and written to the engine at once, in less than half the time that its commits would take one by
+	// one. A read there finds what is that much older, and who takes over has that much to replay.
 	gatherPause = 10 * time.Millisecond
 )
 
@@ -206,6 +206,8 @@ func (f *follower) follow(ctx context.Context, r *owner.Replayer, end feed.LSN) 
 					return err
 				}
 				defer stop() // it comes here once
+				// Not before: what the copy lacks is sent ahead while it is brought to the end.
+				reader.Rests()
 			}
 		}
 		f.askEnd(ctx, r)
@@ -219,7 +221,7 @@ func (f *follower) follow(ctx context.Context, r *owner.Replayer, end feed.LSN) 
 		}
 		f.lag.came(time.Now())
 		var more bool
-		commits, more = gather(append(commits[:0], c), reader.Arrived)
+		commits, more = gather(append(commits[:0], c), func() *feed.Commit { return reader.Arrived(ctx) })
 		if err := r.Apply(commits...); err != nil {
 			return err
 		}
