@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/leases/bucket"
 	"github.com/millrace/millrace/store/featurelevel"
+	"github.com/millrace/millrace/store/naming"
 	"github.com/millrace/millrace/store/spare"
 )
 
@@ -119,7 +120,9 @@ func CatalogBucketConfig(replicas int) jetstream.KeyValueConfig {
 
 const containerPrefix = "container."
 
-func catalogKey(database, name string) string { return containerPrefix + database + "." + name }
+func catalogKey(database, name string) string {
+	return containerPrefix + naming.Token(database) + "." + naming.Token(name)
+}
 
 // CatalogKey is the key of a container's record in the catalog's bucket.
 func CatalogKey(database, name string) string { return catalogKey(database, name) }
@@ -254,12 +257,15 @@ func (c *Catalog) Records(ctx context.Context) ([]Record, error) {
 // finishes what was begun. A container that exists with another spec is 409. In a
 // catalog that is damaged nothing is made: *DamageError.
 func (c *Catalog) Create(ctx context.Context, database, name string, spec ContainerSpec) (ContainerInfo, error) {
-	if err := errors.Join(CheckName("database", database), CheckName("container", name)); err != nil {
+	if err := errors.Join(CheckDatabaseName(database), CheckContainerName(name)); err != nil {
 		return ContainerInfo{}, err
 	}
 	spec.Normalize()
 	if err := errors.Join(spec.Check()...); err != nil {
 		return ContainerInfo{}, Refuse(StatusBadRequest, "container %s/%s: %v", database, name, err)
+	}
+	if err := c.admitNames(ctx, database, name); err != nil {
+		return ContainerInfo{}, err
 	}
 	info := ContainerInfo{
 		Database: database, Name: name, ID: feed.NewResourceID(), State: ContainerCreating, Spec: spec, Created: time.Now().UTC(),

@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/leases/bucket"
 	"github.com/millrace/millrace/store/featurelevel"
+	"github.com/millrace/millrace/store/naming"
 	"github.com/millrace/millrace/store/rid"
 )
 
@@ -46,6 +47,22 @@ func (e *NoDatabaseError) Is(target error) bool { return target == error(ErrNotF
 
 const databasePrefix = "database."
 
+func databaseKey(name string) string { return databasePrefix + naming.Token(name) }
+
+// admitNames refuses names that a process of an earlier release cannot read, as long as there may be one.
+func (c *Catalog) admitNames(ctx context.Context, names ...string) error {
+	i := slices.IndexFunc(names, func(name string) bool { return !naming.IsPlain(name) })
+	if i < 0 {
+		return nil
+	}
+	level, err := featurelevel.Read(ctx, c.js)
+	if err != nil || level >= featurelevel.WideNames {
+		return err
+	}
+	return Refuse(StatusBadRequest, "name %q: the data has feature level %d, and other names than of 1 to 63 letters, digits, - and _ are taken from %d on: millrace upgrade --finish, when no process of an earlier release is left",
+		names[i], level, featurelevel.WideNames)
+}
+
 // SystemDatabase holds what Millrace keeps for itself as items, such as the dead
 // letters. Applications may read it; the gateway writes nothing there.
 const SystemDatabase = "system"
@@ -57,7 +74,10 @@ func (c *Catalog) CreateDatabase(ctx context.Context, name string) (DatabaseInfo
 
 // CreateDatabaseWith is CreateDatabase with the policies of the database.
 func (c *Catalog) CreateDatabaseWith(ctx context.Context, name string, policies json.RawMessage) (DatabaseInfo, error) {
-	if err := CheckName("database", name); err != nil {
+	if err := CheckDatabaseName(name); err != nil {
+		return DatabaseInfo{}, err
+	}
+	if err := c.admitNames(ctx, name); err != nil {
 		return DatabaseInfo{}, err
 	}
 	exists := Refuse(StatusConflict, "database %s exists already", name)
@@ -76,7 +96,7 @@ func (c *Catalog) CreateDatabaseWith(ctx context.Context, name string, policies 
 	if err != nil {
 		return info, fmt.Errorf("database %s: %w", name, err)
 	}
-	info.Revision, err = c.kv.Create(ctx, databasePrefix+name, data)
+	info.Revision, err = c.kv.Create(ctx, databaseKey(name), data)
 	if errors.Is(err, jetstream.ErrKeyExists) {
 		return info, exists
 	}
@@ -111,15 +131,15 @@ func (c *Catalog) newDatabaseRID(ctx context.Context) (string, error) {
 // copy keeps the second copy of a database's record. One that cannot be written now
 // is written by a store before long.
 func (c *Catalog) copy(ctx context.Context, name string) {
-	_ = c.copies.Keep(ctx, DatabaseRecords(), databasePrefix+name)
+	_ = c.copies.Keep(ctx, DatabaseRecords(), databaseKey(name))
 }
 
 // Database returns a database, or *NoDatabaseError.
 func (c *Catalog) Database(ctx context.Context, name string) (DatabaseInfo, error) {
-	if CheckName("database", name) != nil {
+	if CheckDatabaseName(name) != nil {
 		return DatabaseInfo{}, &NoDatabaseError{name}
 	}
-	entry, err := c.kv.Get(ctx, databasePrefix+name)
+	entry, err := c.kv.Get(ctx, databaseKey(name))
 	if err == nil {
 		return decodeDatabase(entry)
 	}
@@ -188,7 +208,7 @@ func decodeDatabase(entry jetstream.KeyValueEntry) (DatabaseInfo, error) {
 func readDatabase(entry jetstream.KeyValueEntry) (DatabaseInfo, error) {
 	var info DatabaseInfo
 	err := json.Unmarshal(entry.Value(), &info)
-	if err == nil && databasePrefix+info.Name != entry.Key() {
+	if err == nil && databaseKey(info.Name) != entry.Key() {
 		err = fmt.Errorf("it is that of %q", info.Name)
 	}
 	info.Revision = entry.Revision()
@@ -376,7 +396,7 @@ func (c *Catalog) DeleteDatabaseSeen(ctx context.Context, seen *DatabaseInfo) er
 // of this one has gone already.
 func (c *Catalog) removeDatabase(ctx context.Context, seen *DatabaseInfo) error {
 	for now := *seen; ; {
-		err := c.kv.Delete(ctx, databasePrefix+seen.Name, jetstream.LastRevision(now.Revision))
+		err := c.kv.Delete(ctx, databaseKey(seen.Name), jetstream.LastRevision(now.Revision))
 		if err == nil {
 			c.copy(ctx, seen.Name)
 			return nil
@@ -406,7 +426,7 @@ func (c *Catalog) SetDatabasePolicies(ctx context.Context, seen *DatabaseInfo, p
 	if err != nil {
 		return info, fmt.Errorf("database %s: %w", info.Name, err)
 	}
-	info.Revision, err = c.kv.Update(ctx, databasePrefix+info.Name, data, seen.Revision)
+	info.Revision, err = c.kv.Update(ctx, databaseKey(info.Name), data, seen.Revision)
 	if errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
 		return info, Refuse(StatusConflict, "database %s was changed meanwhile; read it again", info.Name)
 	}
@@ -451,7 +471,7 @@ func (i *ContainerInfo) RID() rid.Container {
 
 // giveRID gives a container that is made a resource id, if its database has one of its own.
 func (c *Catalog) giveRID(ctx context.Context, info *ContainerInfo) error {
-	entry, err := c.kv.Get(ctx, databasePrefix+info.Database)
+	entry, err := c.kv.Get(ctx, databaseKey(info.Database))
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return nil
 	}

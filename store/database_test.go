@@ -51,7 +51,7 @@ func TestCatalog_Databases(t *testing.T) {
 			t.Errorf("creating %s again: %v, want a conflict", name, err)
 		}
 	}
-	if _, err := c.CreateDatabase(ctx, "no good"); !errors.Is(err, store.ErrBadRequest) {
+	if _, err := c.CreateDatabase(ctx, "no/good"); !errors.Is(err, store.ErrBadRequest) {
 		t.Errorf("a bad name: %v", err)
 	}
 	if diff := cmp.Diff([]string{"implied", "made"}, databaseNames(t, c)); diff != "" {
@@ -235,6 +235,63 @@ func TestRID_GivenFromItsFeatureLevelOn(t *testing.T) {
 	}
 	if given("after") == "" {
 		t.Error("at the newest level a database has no resource id of its own")
+	}
+}
+
+// Names that a process of an earlier release takes for damage are refused as long as there may be one; plain ones are not.
+func TestNames_WideFromTheirFeatureLevelOn(t *testing.T) {
+	t.Parallel()
+	js := natstest.Start(t).JS
+	if _, err := js.CreateKeyValue(t.Context(), store.CatalogBucketConfig(1)); err != nil { // of level 1
+		t.Fatal(err)
+	}
+	c := catalogOf(t, js)
+	spec := store.ContainerSpec{PartitionKey: []string{"/a"}}
+	if _, err := c.Create(t.Context(), "shop", "things", spec); err != nil {
+		t.Fatal(err)
+	}
+	wide := func() []error {
+		_, database := c.CreateDatabase(t.Context(), "shop.eu")
+		_, container := c.Create(t.Context(), "shop", "日本", spec)
+		_, inDatabase := c.Create(t.Context(), "shop 2", "things", spec)
+		_, restored := c.RestoreContainer(t.Context(), store.ContainerInfo{
+			Database: "a.b", Name: "c", ID: feed.NewResourceID(), Spec: spec, Partitions: []store.PartitionInfo{{Range: feed.EvenRanges(1)[0]}},
+		}, "b1")
+		return []error{database, container, inDatabase, restored, c.RestoreDatabase(t.Context(), "d.e", []byte(`{"name":"d.e"}`))}
+	}
+	for i, err := range wide() {
+		if !errors.Is(err, store.ErrBadRequest) || !strings.Contains(err.Error(), "millrace upgrade --finish") {
+			t.Errorf("%d: at level 1: %v", i, err)
+		}
+	}
+	if diff := cmp.Diff([]string{"shop"}, databaseNames(t, c)); diff != "" {
+		t.Error(diff)
+	}
+	if err := featurelevel.Raise(t.Context(), js); err != nil {
+		t.Fatal(err)
+	}
+	for i, err := range wide() {
+		if err != nil {
+			t.Errorf("%d: at the newest level: %v", i, err)
+		}
+	}
+	if diff := cmp.Diff([]string{"a.b", "d.e", "shop", "shop 2", "shop.eu"}, databaseNames(t, c)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Keys of records never change: those of plain names are what earlier releases wrote.
+func TestCatalogKey(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ database, name, key string }{
+		{"shop", "Orders_2", "container.shop.Orders_2"},
+		{"a.b", "c", "container.=YS5i.c"},
+		{"a", "b.c", "container.a.=Yi5j"},
+		{"日本", ">", "container.=5pel5pys.=Pg"},
+	} {
+		if got := store.CatalogKey(c.database, c.name); got != c.key {
+			t.Errorf("%s/%s has the key %s, want %s", c.database, c.name, got, c.key)
+		}
 	}
 }
 

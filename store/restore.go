@@ -103,6 +103,9 @@ func (c *Catalog) RestoreContainer(ctx context.Context, info ContainerInfo, back
 	if !errors.Is(err, ErrNotFound) {
 		return is, err
 	}
+	if err := c.admitNames(ctx, info.Database, info.Name); err != nil {
+		return is, err
+	}
 	info.GivenRID = info.RID().String() // clients' links, and their places in read feeds, go on to hold
 	info.Origin = &Origin{info.ID, backup}
 	info.ID, info.State = feed.NewResourceID(), ContainerCreating
@@ -170,7 +173,10 @@ func (c *Catalog) RestoreReady(ctx context.Context, info *ContainerInfo) error {
 
 // RestoreDatabase records a database as a backup has it; one that is there stays.
 func (c *Catalog) RestoreDatabase(ctx context.Context, name string, record []byte) error {
-	_, err := c.kv.Create(ctx, databasePrefix+name, record)
+	if err := c.admitNames(ctx, name); err != nil {
+		return err
+	}
+	_, err := c.kv.Create(ctx, databaseKey(name), record)
 	if err != nil && !errors.Is(err, jetstream.ErrKeyExists) {
 		return fmt.Errorf("database %s: %w", name, err)
 	}

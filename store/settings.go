@@ -3,7 +3,6 @@ package store
 import (
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,7 +10,9 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/document"
+	"github.com/millrace/millrace/store/naming"
 	"github.com/millrace/millrace/store/query"
+	"github.com/millrace/millrace/store/rid"
 )
 
 // Limits of a container's declaration.
@@ -276,13 +277,25 @@ func checkPath(path string, array bool, bad func(string)) {
 	}
 }
 
-var databaseName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$`)
+// CheckContainerName returns an error unless name can name a container: 1 to 255 characters as naming.Check allows them.
+func CheckContainerName(name string) error { return checkName("container", name, naming.Check) }
 
-// CheckName returns an error unless name can name a database, a container or a
-// pipeline: 1 to 63 letters, digits, - and _, beginning with a letter or digit.
-func CheckName(what, name string) error {
-	if !databaseName.MatchString(name) {
-		return Refuse(StatusBadRequest, "%s name %q: 1 to 63 letters, digits, - and _ are allowed, the first a letter or digit", what, name)
+// CheckDatabaseName returns an error unless name can name a database: as CheckContainerName, and it does not look like
+// a resource id, by which a path is told from one of names.
+func CheckDatabaseName(name string) error {
+	if _, err := rid.ParseDatabase(name); err == nil {
+		return Refuse(StatusBadRequest, "database name %q: links take it for a resource id; choose another name", name)
+	}
+	return checkName("database", name, naming.Check)
+}
+
+// CheckPlainName returns an error unless name can name what is neither database nor container, such as a pipeline: 1 to 63
+// letters, digits, - and _, beginning with a letter or digit.
+func CheckPlainName(what, name string) error { return checkName(what, name, naming.CheckPlain) }
+
+func checkName(what, name string, check func(string) error) error {
+	if err := check(name); err != nil {
+		return Refuse(StatusBadRequest, "%s name %q: %v", what, name, err)
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/leases/bucket"
+	"github.com/millrace/millrace/store/naming"
 	"github.com/millrace/millrace/store/spare"
 )
 
@@ -179,6 +180,11 @@ func examine(ctx context.Context, js jetstream.JetStream) (*Exam, error) {
 	ask, cancel := context.WithTimeout(ctx, copiesTimeout)
 	defer cancel()
 	e.Databases, e.Unasked = spare.New(js, 0).Lost(ask, DatabaseRecords())
+	for i, token := range e.Databases {
+		if name, err := naming.OfToken(token); err == nil {
+			e.Databases[i] = name
+		}
+	}
 	return e, nil
 }
 
@@ -416,7 +422,7 @@ func DatabaseRecords() spare.Source {
 		if err := json.Unmarshal(record, &info); err != nil {
 			return err
 		}
-		return CheckName("database", info.Name)
+		return CheckDatabaseName(info.Name)
 	}}
 }
 

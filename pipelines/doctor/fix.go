@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/leases/bucket"
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/naming"
 	"github.com/millrace/millrace/store/spare"
 	"github.com/millrace/millrace/store/upkeep"
 )
@@ -32,7 +33,7 @@ func ParseName(text string) (feed.ResourceID, Name, error) {
 		return "", Name{}, fmt.Errorf("%q: RID=DATABASE/CONTAINER is expected, such as c7k2x4ab=default/orders", text)
 	}
 	id, err := feed.ParseResourceID(rid)
-	if err := errors.Join(err, store.CheckName("database", database), store.CheckName("container", container)); err != nil {
+	if err := errors.Join(err, store.CheckDatabaseName(database), store.CheckContainerName(container)); err != nil {
 		return "", Name{}, fmt.Errorf("%q: %w", text, err)
 	}
 	return id, Name{database, container}, nil
@@ -328,9 +329,13 @@ func (f *fixer) databases(ctx context.Context) error {
 		return err
 	}
 	slices.Sort(lost)
-	for _, name := range lost {
+	for _, token := range lost {
+		name, err := naming.OfToken(token)
+		if err != nil {
+			name = token
+		}
 		said := fmt.Sprintf("entered database %s into the catalog, from its copy", name)
-		if _, err := f.put(ctx, f.catalog, source.Prefix+name, all[source.Prefix+name], said); err != nil {
+		if _, err := f.put(ctx, f.catalog, source.Prefix+token, all[source.Prefix+token], said); err != nil {
 			return err
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/leases/bucket"
 	"github.com/millrace/millrace/pipelines/spec"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/naming"
 	"github.com/millrace/millrace/store/spare"
 )
 
@@ -112,7 +113,9 @@ func BucketConfig(replicas int) jetstream.KeyValueConfig {
 	return jetstream.KeyValueConfig{Bucket: Bucket, Description: "Millrace: pipelines", History: 5, Replicas: replicas}
 }
 
-func registryKey(m spec.Metadata) string { return pipelinePrefix + m.Database + "." + m.Name }
+func registryKey(m spec.Metadata) string {
+	return pipelinePrefix + naming.Token(m.Database) + "." + naming.Token(m.Name)
+}
 
 // copy keeps the second copy of a pipeline's record. One that cannot be written now
 // is written by a store before long.

@@ -63,13 +63,13 @@ func (d *Decoder) document(r *Resources, n *yaml.Node) {
 
 // metadata reads name and database. The kind is for messages.
 func (d *Decoder) metadata(n *yaml.Node, path, kind string, m *Metadata) {
-	name := func(into *string, what string) func(*yaml.Node, string) {
+	name := func(into *string, check func(string) error) func(*yaml.Node, string) {
 		return func(n *yaml.Node, path string) {
 			d.text(into)(n, path)
 			if *into == "" {
 				return
 			}
-			if err, ok := errors.AsType[*store.Error](store.CheckName(what, *into)); ok {
+			if err, ok := errors.AsType[*store.Error](check(*into)); ok {
 				d.bad(n, "%s: %s", path, err.Message)
 			}
 		}
@@ -77,9 +77,13 @@ func (d *Decoder) metadata(n *yaml.Node, path, kind string, m *Metadata) {
 	if kind == "" {
 		kind = "resource"
 	}
+	check := func(name string) error { return store.CheckPlainName(strings.ToLower(kind), name) }
+	if kind == KindContainer {
+		check = store.CheckContainerName
+	}
 	d.mapping(n, path,
-		field{"name", "the name of the " + strings.ToLower(kind) + " is expected", name(&m.Name, strings.ToLower(kind))},
-		field{"database", "", name(&m.Database, "database")},
+		field{"name", "the name of the " + strings.ToLower(kind) + " is expected", name(&m.Name, check)},
+		field{"database", "", name(&m.Database, store.CheckDatabaseName)},
 	)
 	if m.Database == "" {
 		m.Database = DatabaseDefault

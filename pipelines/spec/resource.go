@@ -23,11 +23,12 @@ const DatabaseDefault = "default"
 
 // Metadata names a resource.
 type Metadata struct {
-	// Name of the resource, unique among those of its kind in its database: 1 to
-	// 63 letters, digits, - and _, the first a letter or digit.
+	// Name of the resource, unique among those of its kind in its database: of a pipeline or
+	// test 1 to 63 letters, digits, - and _, the first a letter or digit; of a container 1 to 255
+	// characters, but no control characters, / \ # ? and no space at the end.
 	Name string `json:"name" yaml:"name"`
 	// Database is the namespace of the resource and of the containers that it
-	// names. Default default.
+	// names, itself named as a container may be. Default default.
 	Database string `json:"database,omitempty" yaml:"database,omitempty"`
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/engine"
+	"github.com/millrace/millrace/store/naming"
 	"github.com/millrace/millrace/store/owner"
 	"github.com/millrace/millrace/store/snapshot"
 )
@@ -260,11 +261,15 @@ func (r *restorer) restoreAll(ctx context.Context) error {
 	var pipelines []Record
 	for i := range r.b.Records {
 		rec := &r.b.Records[i]
-		name, isDatabase := strings.CutPrefix(rec.Key, "database.")
+		token, isDatabase := strings.CutPrefix(rec.Key, "database.")
 		switch {
 		case rec.Bucket != store.CatalogBucket:
 			pipelines = append(pipelines, *rec)
 		case isDatabase:
+			name, err := naming.OfToken(token)
+			if err != nil {
+				return fmt.Errorf("record %s: %w", rec.Key, err)
+			}
 			if err := r.Catalog.RestoreDatabase(ctx, name, rec.Value); err != nil {
 				return err
 			}

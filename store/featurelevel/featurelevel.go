@@ -16,6 +16,7 @@
 //	2  logs are trimmed, and pipelines begin with a snapshot
 //	3  commits are compressed
 //	4  partitions are split, digests of replicas are compared, and databases have resource ids of their own
+//	5  databases and containers are named as Azure Cosmos DB takes it
 //
 // What is younger than a release and written at its level all the same is written so that
 // it can pass over it: members of records that it does not know, metadata of streams.
@@ -38,7 +39,7 @@ import (
 )
 
 // Newest is the level that this release can read.
-const Newest = 4
+const Newest = 5
 
 // Trims is the level from which on logs are trimmed.
 const Trims = 2
@@ -54,6 +55,9 @@ const Digests = 4
 
 // GivesRIDs is the level from which on databases, and so their containers, get resource ids of their own.
 const GivesRIDs = 4
+
+// WideNames is the level from which on databases and containers have other names than earlier releases took.
+const WideNames = 5
 
 // label is where the stream of the catalog's bucket tells the level of the data.
 const label = "millrace.level"

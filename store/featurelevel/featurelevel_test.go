@@ -125,7 +125,7 @@ func TestLevel_OfALaterRelease(t *testing.T) {
 	t.Parallel()
 	js := newJetStream(t)
 	kv := store.CatalogBucketConfig(1)
-	for text, later := range map[string]bool{"5": true, "x": false, "0": false} {
+	for text, later := range map[string]bool{strconv.Itoa(featurelevel.Newest + 1): true, "x": false, "0": false} {
 		kv.Metadata = map[string]string{"millrace.level": text}
 		if _, err := js.CreateOrUpdateKeyValue(t.Context(), kv); err != nil {
 			t.Fatal(err)

@@ -110,7 +110,7 @@ func answerContainer(x *exchange, status int, charge float64, info *store.Contai
 	}
 	h := x.w.Header()
 	h.Set(headerContentPath, info.RID().String())
-	h.Set(headerAltPath, "dbs/"+info.Database+"/colls/"+info.Name)
+	h.Set(headerAltPath, namedLink(info))
 	x.etag(revisionTag(info.Revision))
 	return x.answerJSON(status, charge, body)
 }

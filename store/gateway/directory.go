@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/url"
 	"sync"
 	"time"
 
@@ -19,7 +20,7 @@ type collection struct {
 	info             store.ContainerInfo
 	rid              rid.Container
 	ridText          string
-	link             string // by names
+	link             string // by names, as headers have it
 }
 
 func newCollection(client *store.Client, info store.ContainerInfo) (*collection, error) {
@@ -29,8 +30,14 @@ func newCollection(client *store.Client, info store.ContainerInfo) (*collection,
 	}
 	own := info.RID()
 	return &collection{
-		Container: ct, owned: ct, info: info, rid: own, ridText: own.String(), link: "dbs/" + info.Database + "/colls/" + info.Name,
+		Container: ct, owned: ct, info: info, rid: own, ridText: own.String(), link: namedLink(&info),
 	}, nil
+}
+
+// namedLink is the link to a container by names, percent-encoded: it stands in headers, which hold ASCII alone. The service's
+// has that form too, and clients decode it.
+func namedLink(info *store.ContainerInfo) string {
+	return "dbs/" + url.PathEscape(info.Database) + "/colls/" + url.PathEscape(info.Name)
 }
 
 // isOf tells whether the collection knows of a container what the gateway needs.

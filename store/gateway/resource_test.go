@@ -190,7 +190,7 @@ func TestContainer_Refusals(t *testing.T) {
 		"computed properties":   `{"id":"x","partitionKey":{"paths":["/a"]},"computedProperties":[{"name":"n","query":"SELECT VALUE 1 FROM c"}]}`,
 		"no JSON":               `{"id":"x"`,
 		"a list":                `[]`,
-		"a bad name":            `{"id":"a b","partitionKey":{"paths":["/a"]}}`,
+		"a bad name":            `{"id":"a/b","partitionKey":{"paths":["/a"]}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			w.ask("POST", colls, body).is(400)

@@ -171,7 +171,7 @@ func (c *Client) Create(ctx context.Context, database, name string, spec store.C
 		return configError("database %s: %v", database, err)
 	}
 	err = c.do(ctx, func(ctx context.Context) error {
-		_, err := c.sdk.CreateDatabase(ctx, azcosmos.DatabaseProperties{ID: database}, nil)
+		_, err := c.sdk.CreateDatabase(ctx, azcosmos.DatabaseProperties{ID: betweenQuotes(database)}, nil)
 		return err
 	})
 	if err != nil && !errors.Is(err, store.ErrConflict) {
@@ -182,7 +182,7 @@ func (c *Client) Create(ctx context.Context, database, name string, spec store.C
 		kind = azcosmos.PartitionKeyKindMultiHash
 	}
 	properties := azcosmos.ContainerProperties{
-		ID: name, PartitionKeyDefinition: azcosmos.PartitionKeyDefinition{Paths: spec.PartitionKey, Kind: kind, Version: 2},
+		ID: betweenQuotes(name), PartitionKeyDefinition: azcosmos.PartitionKeyDefinition{Paths: spec.PartitionKey, Kind: kind, Version: 2},
 	}
 	err = c.do(ctx, func(ctx context.Context) error {
 		_, err := db.CreateContainer(ctx, properties, nil)
@@ -192,6 +192,12 @@ func (c *Client) Create(ctx context.Context, database, name string, spec store.C
 		return fmt.Errorf("create container %s/%s: %w", database, name, err)
 	}
 	return nil
+}
+
+// betweenQuotes escapes a name for the SDK, which writes that of what is made between two quotes as it is.
+func betweenQuotes(name string) string {
+	quoted := document.AppendQuote(nil, name)
+	return string(quoted[1 : len(quoted)-1])
 }
 
 // do sends a request, again while the endpoint is unavailable, for the timeout in
