@@ -68,6 +68,10 @@ func (d *decider) run(ctx context.Context) {
 		//
 		// A timer that waits for company would only add to the second line.
 		in, pages := d.sources()
+		tasks := d.p.deciderTasks
+		if d.draft.ends != nil {
+			tasks = nil // no draft is behind it, and nothing joins it: what ends a log is its last word
+		}
 		var out chan *draft
 		if d.draft.empty() {
 			d.releaseSnapshot()
@@ -83,11 +87,13 @@ func (d *decider) run(ctx context.Context) {
 			d.handedOver()
 		case <-d.expiry.C:
 			d.occupy("the expiry of items")
-			d.expire()
+			if d.draft.ends == nil {
+				d.expire()
+			}
 			d.unoccupy()
 			d.heartbeat()
 			d.expiry.Reset(d.p.cfg.ExpiryInterval)
-		case f := <-d.p.deciderTasks:
+		case f := <-tasks:
 			d.occupy("a change of settings, or the targets of an aggregate")
 			f(d)
 			d.unoccupy()

@@ -364,10 +364,15 @@ func (p *Partition) appendControl(ctx context.Context, c *feed.Control, applied 
 }
 
 // digestOf computes the digest of a view, and closes it.
-func (p *Partition) digestOf(ctx context.Context, view *engine.Snapshot) (d digest.Digest, err error) {
+func (p *Partition) digestOf(ctx context.Context, view *engine.Snapshot) (digest.Digest, error) {
+	return digestOf(ctx, p.engine, view, func() bool { return !p.follows && p.isClosed() }) // nobody ever opens what is followed
+}
+
+// digestOf computes the digest of a view of an engine, until over, and closes it.
+func digestOf(ctx context.Context, of *engine.Partition, view *engine.Snapshot, over func() bool) (d digest.Digest, err error) {
 	defer view.Close()
 	defer func() {
-		if wrong := p.engine.Caught(recover()); wrong != nil {
+		if wrong := of.Caught(recover()); wrong != nil {
 			err = wrong
 		}
 	}()
@@ -385,28 +390,28 @@ func (p *Partition) digestOf(ctx context.Context, view *engine.Snapshot) (d dige
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case !p.follows && p.isClosed(): // nobody ever opens what is followed, and whoever serves it writes what is asked here
+		case over():
 			return errStopped
 		case time.Since(began) > digestRests:
 			return nil
 		}
 		return pacer.Pace(ctx)
 	})
-	return d, errors.Join(err, p.engine.Sound())
+	return d, errors.Join(err, of.Sound())
 }
 
-// View returns a view of the copy that is followed, as of the last commit that was applied. It is nil where an earlier process
-// has left some of what later commits made.
+// View returns a view of what the engine holds, as of the last commit that was applied. It is nil where it is a copy that is
+// followed, in which an earlier process has left some of what later commits made.
 func (r *Replayer) View() *engine.Snapshot {
-	if r.p.latest(engine.State{Log: r.p.feed.ID(), Applied: r.a.last.lsn}).Applied > r.a.last.lsn {
+	if r.p != nil && r.p.latest(engine.State{Log: r.p.feed.ID(), Applied: r.a.last.lsn}).Applied > r.a.last.lsn {
 		return nil
 	}
-	return r.p.engine.Snapshot()
+	return r.a.p.Snapshot()
 }
 
 // Digest computes the digest of a view, and closes it. Unlike the other methods it may be called beside them.
 func (r *Replayer) Digest(ctx context.Context, view *engine.Snapshot) (digest.Digest, error) {
-	return r.p.digestOf(ctx, view)
+	return digestOf(ctx, r.a.p, view, func() bool { return false }) // nobody opens what is followed or replayed
 }
 
 // Distrust has this process's copy of a partition made anew, from an older snapshot than the newest where there is one, by
