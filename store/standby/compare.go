@@ -121,6 +121,7 @@ func (c *comparison) judge(v *digest.Verdict) {
 	defer j.mu.Unlock()
 	if v.Differ == "" {
 		meters.compared.Add(c.ctx, 1, isEqual)
+		f.log.Debug("the copy of another store's partition has the digest of what its owner holds", "lsn", uint64(v.LSN))
 		if j.at > 0 {
 			f.log.Info("the copy of another store's partition, which differed, holds what its owner holds", "lsn", uint64(v.LSN))
 		}

@@ -136,7 +136,7 @@ func TestI3_ADigestIsTheSameEverywhere(t *testing.T) {
 	}
 	same("the standby", func() replicas.Digest { return computed(t, b.copy(id)) })
 	same("the replay", func() (d replicas.Digest) {
-		c.replay(id, c.end(id), func(p *engine.Partition) { d = computed(t, p) })
+		c.replay(id, c.end(id), func(p *engine.Partition, _ *owner.Replayer) { d = computed(t, p) })
 		return d
 	})
 	a.says("snapshot taken")
@@ -220,8 +220,8 @@ func TestAnOwnersOwnDamageIsSaid(t *testing.T) {
 	}
 }
 
-// told returns how many digests a partition's log tells.
-func (c *cluster) told(id feed.Partition) (n int) {
+// tellings returns the digests that a partition's log tells.
+func (c *cluster) tellings(id feed.Partition) (all []replicas.Digest) {
 	c.t.Helper()
 	log, err := feed.OpenLog(c.t.Context(), c.srv.JS, id, feed.LogConfig{})
 	if err != nil {
@@ -238,10 +238,27 @@ func (c *cluster) told(id feed.Partition) (n int) {
 			c.t.Fatal(err)
 		}
 		if _, told := replicas.Of(commit); told != nil {
-			n++
+			all = append(all, *told)
 		}
 	}
-	return n
+	return all
+}
+
+// told returns how many these are.
+func (c *cluster) told(id feed.Partition) int { c.t.Helper(); return len(c.tellings(id)) }
+
+// children waits until the one container has so many partitions, and returns them.
+func (c *cluster) children(n int) (all []feed.Partition) {
+	c.t.Helper()
+	poll.Until(c.t, func() error {
+		ct, err := c.client.Container(c.t.Context(), "default", "things")
+		if err != nil {
+			return err
+		}
+		all = ct.Partitions()
+		return poll.Unless(len(all) == n, fmt.Sprint(all))
+	})
+	return all
 }
 
 // A release that can still be gone back to does not know the records, so none is written before the upgrade is finished.
@@ -287,16 +304,7 @@ func TestASplitPassesDigestsOver(t *testing.T) {
 	if _, err := ct.Split(t.Context(), id, store.SplitPartition{}); err != nil {
 		t.Fatal(err)
 	}
-	var children []feed.Partition
-	poll.Until(t, func() error {
-		ct, err := c.client.Container(t.Context(), "default", "things")
-		if err != nil {
-			return err
-		}
-		children = ct.Partitions()
-		return poll.Unless(len(children) == 2, fmt.Sprint(children))
-	})
-	for _, child := range children {
+	for _, child := range c.children(2) {
 		poll.Until(t, func() error {
 			write()
 			return poll.Unless(c.told(child) > 2, "no digest is told")

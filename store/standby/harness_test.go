@@ -116,7 +116,7 @@ type process struct {
 func (c *cluster) start(name, dir string) *process {
 	c.t.Helper()
 	p := &process{c: c, nc: c.srv.Connect(c.t), log: &logged{}}
-	log := slog.New(slog.NewTextHandler(p.log, nil))
+	log := slog.New(slog.NewTextHandler(p.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	js, err := jetstream.New(p.nc)
 	if err != nil {
 		c.t.Fatal(err)
@@ -287,12 +287,12 @@ func digest(t testing.TB, p *engine.Partition) (feed.LSN, uint64) {
 // replayed returns the digest of the state that a partition's log makes in an empty engine up to an LSN.
 func (c *cluster) replayed(id feed.Partition, upTo feed.LSN) (sum uint64) {
 	c.t.Helper()
-	c.replay(id, upTo, func(p *engine.Partition) { _, sum = digest(c.t, p) })
+	c.replay(id, upTo, func(p *engine.Partition, _ *owner.Replayer) { _, sum = digest(c.t, p) })
 	return sum
 }
 
 // replay shows the state that a partition's log makes in an empty engine up to an LSN.
-func (c *cluster) replay(id feed.Partition, upTo feed.LSN, show func(*engine.Partition)) {
+func (c *cluster) replay(id feed.Partition, upTo feed.LSN, show func(*engine.Partition, *owner.Replayer)) {
 	c.t.Helper()
 	db, err := engine.Open(c.t.TempDir(), engine.Config{MemTableBytes: 8 << 20}, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -326,5 +326,5 @@ func (c *cluster) replay(id feed.Partition, upTo feed.LSN, show func(*engine.Par
 			c.t.Fatal(err)
 		}
 	}
-	show(part)
+	show(part, r)
 }
