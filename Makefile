@@ -128,9 +128,9 @@ model:
 random:
 	$(GO) test ./integration -count=1 -timeout 0 -v -parallel 1 -run 'EveryKind_Model|I6_Model' -args -long -everykind.seed=$(or $(SEED),1) -model.seed=$(or $(SEED),1)
 
-## sim: SEEDS runs (default 1000) of the real roles in a simulated world, from SEED on (default 1), a fifth as many with pipelines, a fifth with silences (ARGS=-race)
+## sim: SEEDS runs (default 1000) of the real roles in a simulated world, from SEED on (default 1), a fifth as many with pipelines, a fifth with silences, a fifth with standbys that lag (ARGS=-race)
 sim:
-	$(GO) test ./integration/sim $(ARGS) -count=1 -timeout 0 -v -run 'TestSimulation|TestPipelines|TestSilences' -args -sim.seeds=$(or $(SEEDS),1000) -sim.pipelines=$$(($(or $(SEEDS),1000) / 5)) -sim.silences=$$(($(or $(SEEDS),1000) / 5)) -sim.first=$(or $(SEED),1)
+	$(GO) test ./integration/sim $(ARGS) -count=1 -timeout 0 -v -run 'TestSimulation|TestPipelines|TestSilences|TestStandbys' -args -sim.seeds=$(or $(SEEDS),1000) -sim.pipelines=$$(($(or $(SEEDS),1000) / 5)) -sim.silences=$$(($(or $(SEEDS),1000) / 5)) -sim.standbys=$$(($(or $(SEEDS),1000) / 5)) -sim.first=$(or $(SEED),1)
 
 ## soak: an hour of writes at 2,000/s under the WebStore's pipelines; memory stays flat (SOAK=10m for less)
 soak:

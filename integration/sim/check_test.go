@@ -54,6 +54,9 @@ func (w *world) judge() {
 		w.judgeCatalog(&w.containers[i], leaves)
 		for _, l := range leaves {
 			w.judgeDigests(l)
+			if w.plan.Standbys && len(l) == 1 {
+				w.replayed(l) // with what was told of it
+			}
 		}
 	}
 	for _, c := range w.calls {
@@ -165,6 +168,9 @@ func (w *world) judgeCall(l *ledger, c *call) {
 			continue
 		}
 		if holds(v) {
+			if c.stale != "" && i+1 < len(all) && all[i+1].at.Before(c.beganAt) && c.kind == store.OpRead {
+				w.old++
+			}
 			return
 		}
 	}
@@ -184,7 +190,15 @@ func (w *world) related(told, c *call) bool {
 // known is the LSN up to which calls had told of the log when c began.
 func (w *world) known(c *call) (lower feed.LSN) {
 	for _, other := range w.calls {
-		if other.outcome == acknowledged && w.related(other, c) && other.ended < c.began {
+		if !w.related(other, c) || other.ended >= c.began {
+			continue
+		}
+		switch {
+		case c.stale == eventual: // may have forgotten all
+		case c.stale == inSession && other.client == c.client && other.stale != eventual:
+			lower = max(lower, other.told())
+		case c.stale == "" && other.stale == "" && other.outcome == acknowledged:
+			// What a standby has answered may be in the log, and not be applied by the owner yet.
 			lower = max(lower, other.etag.LSN)
 		}
 	}
@@ -232,7 +246,7 @@ func (w *world) judgeDigests(all lineage) {
 // its engine.
 func (w *world) rebuilt(name string, id feed.Partition, whole bool) (digest uint64, lsn feed.LSN) {
 	other := &world{plan: w.plan, dir: w.dir, containers: w.containers, net: w.net, server: w.server.fork(whole)}
-	other.plan.Pipelines, other.plan.Splits, other.plan.Timeout = 0, nil, 0
+	other.plan.Pipelines, other.plan.Splits, other.plan.Timeout, other.plan.Standbys = 0, nil, 0, false
 	n := &node{w: other, name: name, dir: filepath.Join(w.dir, name+"-"+id.Stream())}
 	n.start()
 	nc, js := connect(other.server.host("reader"))
@@ -270,6 +284,7 @@ func (w *world) measure(r *counts) {
 		}
 	}
 	w.measureWalks(r)
+	r.Told, r.Compared, r.Old = w.told, w.compared, w.old
 	for _, c := range w.calls {
 		if c.outcome == acknowledged {
 			r.Acks++

@@ -34,6 +34,7 @@ type call struct {
 	partition      feed.Partition
 	ifMatch        store.ETag
 	idempotent     bool
+	stale          stale // what a read asks for; "": all that was acknowledged
 
 	// began and ended order all calls: one that ended before another began has a lower number.
 	began, ended     int64
@@ -42,12 +43,13 @@ type call struct {
 	status           store.Status
 	err              error
 	etag             store.ETag
-	body             string // that was read
+	body             string   // that was read
+	refusedAt        feed.LSN // as of which it was refused, if that was told
 }
 
 func (c *call) String() string {
-	return fmt.Sprintf("client %d, operation %d: %s %s %s if-match %q: %s %d, etag %s, body %.60s, %v",
-		c.client, c.number, c.kind, c.item, c.tag, c.ifMatch, c.outcome, c.status, c.etag, c.body, c.err)
+	return fmt.Sprintf("client %d, operation %d: %s %s %s %s if-match %q: %s %d, etag %s, body %.60s, %v",
+		c.client, c.number, c.kind, c.stale, c.item, c.tag, c.ifMatch, c.outcome, c.status, c.etag, c.body, c.err)
 }
 
 // client writes and reads until it has made its calls.
@@ -56,14 +58,16 @@ func (w *world) client(ctx context.Context, number int) {
 	defer nc.Close()
 	rng := rand.New(rand.NewPCG(w.plan.Seed, uint64(1000+number)))
 	o := w.open(ctx, nc, js)
-	last := map[string]store.ETag{}
+	last, s := map[string]store.ETag{}, w.session(number)
 	for i := range w.plan.Ops {
 		elapse(upTo(rng, w.plan.Pause))
 		c := w.draw(rng, number, i, last)
+		s.draw(c)
 		w.begin(c)
 		var item store.Item
-		item, c.err = w.make(ctx, o, c, rng)
+		item, c.err = w.make(ctx, o, c, s, rng)
 		w.end(c, item)
+		s.learn(c)
 		if c.outcome == acknowledged {
 			last[c.container+c.item] = c.etag
 		}
@@ -113,7 +117,7 @@ func (w *world) draw(rng *rand.Rand, client, number int, last map[string]store.E
 	return c
 }
 
-func (w *world) make(ctx context.Context, o *opened, c *call, rng *rand.Rand) (store.Item, error) {
+func (w *world) make(ctx context.Context, o *opened, c *call, s *session, rng *rand.Rand) (store.Item, error) {
 	body := fmt.Appendf(nil, `{"id":%q,"a":%q,"tag":%q,"cat":"k%d","n":%d,"pad":"%0*d"}`,
 		c.item, c.item, c.tag, rng.IntN(catsMax), rng.IntN(100), 1+rng.IntN(300), 0)
 	opt := store.WriteOptions{IfMatch: c.ifMatch}
@@ -131,7 +135,7 @@ func (w *world) make(ctx context.Context, o *opened, c *call, rng *rand.Rand) (s
 	case store.OpDelete:
 		return store.Item{}, ct.Delete(ctx, key, c.item, opt)
 	case store.OpRead:
-		return ct.Read(ctx, key, c.item)
+		return s.asks(c, ct).Read(ctx, key, c.item)
 	default:
 		return ct.Upsert(ctx, body, opt)
 	}
@@ -163,7 +167,7 @@ func (w *world) end(c *call, item store.Item) {
 	switch {
 	case c.err == nil:
 	case isRefusal:
-		c.outcome, c.status = refused, refusal.Status
+		c.outcome, c.status, c.refusedAt = refused, refusal.Status, refusal.LSN
 	case errors.Is(c.err, store.ErrUnknown):
 		c.outcome = unknown
 	default: // nobody answered: nothing happened

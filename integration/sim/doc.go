@@ -22,6 +22,10 @@
 // that their generations begin with walks over logs that are trimmed already. In half of the
 // seeds nobody works on pipelines for a while, so that they read far behind what is trimmed.
 //
+// In half of the seeds partitions have standbys: the other node follows each, answers reads in sessions and eventual ones, and
+// opens it from its copy when its turn comes, and owners have digests compared every other second (standbys_test.go). In those of
+// TestStandbys a copy grows old, because its node does not reach JetStream, while the owner dies.
+//
 // # What happens
 //
 // A plan, drawn from the seed, says how many operations clients make and what befalls the
@@ -43,7 +47,9 @@
 //   - What was acknowledged is in the log, once, at the etag that was told (I2). What was
 //     refused is not in it.
 //   - What was read, and each refusal (404, 409, 412), is true of a state of the item not
-//     older than what any client knew when the call began.
+//     older than what any client knew when the call began, unless it was to be read from a standby.
+//   - What is read in a session is not older than what that session has learned, whoever answers; no standby's digest
+//     differs from the owner's, and what owners tell is the digest of a replay from the very first commit (I3).
 //   - A log begins no later than its last commit allows, and no purge takes what a pipeline that
 //     was registered has not read (holds_test.go).
 //   - Nothing stands behind a split commit. The logs of the children begin at the LSN that it

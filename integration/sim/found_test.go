@@ -3,6 +3,8 @@
 package sim
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -11,7 +13,7 @@ import (
 
 // TestMutations_AreFound shows that the simulation can fail.
 func TestMutations_AreFound(t *testing.T) {
-	for _, m := range []mutation{acknowledgesFirst, expectsNothing, leasesTwice, readsNothingBack, trimsMore, asksNobody, copiesNothing, bearsTwice} {
+	for _, m := range []mutation{acknowledgesFirst, expectsNothing, leasesTwice, readsNothingBack, trimsMore, asksNobody, copiesNothing, bearsTwice, forgetsSessions} {
 		t.Run(string(m), func(t *testing.T) {
 			for seed := range uint64(mutationSeeds) {
 				p := planOf(seed + 1)
@@ -20,6 +22,9 @@ func TestMutations_AreFound(t *testing.T) {
 				}
 				if m == asksNobody {
 					p.AwayFor = 12 * time.Second // which half of the seeds have
+				}
+				if m == forgetsSessions {
+					p = standbysOf(seed + 1)
 				}
 				if m == leasesTwice {
 					p = silencesOf(seed + 1)
@@ -39,6 +44,20 @@ func TestMutations_AreFound(t *testing.T) {
 // hardest to see, readsNothingBack, once in nine times, and the others once in four or oftener:
 // that none of so many does is not luck.
 const mutationSeeds = 200
+
+// TestDamage_IsFoundByDigests shows that a digest would differ if an engine held what its log does not make.
+func TestDamage_IsFoundByDigests(t *testing.T) {
+	for seed := range uint64(mutationSeeds) {
+		p := planOf(seed + 1)
+		p.Standbys, p.Mutation = true, harmsEngines
+		r := run(t, p)
+		if at := slices.IndexFunc(r.failures, func(f string) bool { return strings.HasPrefix(f, "a digest differs") }); at >= 0 {
+			t.Logf("seed %d: %.500s", p.Seed, r.failures[at])
+			return
+		}
+	}
+	t.Errorf("%d seeds have not found it", mutationSeeds)
+}
 
 // TestShrink_LeavesWhatAFailureNeeds lets a mutation fail under faults that it does not need.
 func TestShrink_LeavesWhatAFailureNeeds(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -34,6 +35,10 @@ const (
 	copiesNothing mutation = "pages of fan-outs are acknowledged and not made"
 	// bearsTwice stores each first commit of a child's log that somebody sends.
 	bearsTwice mutation = "the first commit of a child expects no sequence"
+	// harmsEngines changes a byte of an item in an engine, under the right checksums.
+	harmsEngines mutation = "engines hold what the log does not make"
+	// forgetsSessions asks standbys for any state, not for one that a session has seen.
+	forgetsSessions mutation = "standbys are not told what a session has seen"
 )
 
 const snapshotSubjects = "millrace.snapshots."
@@ -53,6 +58,8 @@ func (m mutation) sent(c *conn, o *operation) bool {
 		ack, _ := json.Marshal(object{"stream": name, "seq": last + 1})
 		c.answer(o.reply, ack)
 		o.reply = ""
+	case m == forgetsSessions && strings.HasSuffix(o.subject, ".standby"):
+		o.header = atLeast.ReplaceAllFunc(o.header, func(b []byte) []byte { return bytes.Map(zeroed, b) })
 	case m == leasesTwice && strings.HasPrefix(o.subject, "$KV.millrace_leases.lease."):
 		o.data = bytes.Replace(o.data, fmt.Appendf(nil, `"ttlMs":%d`, leaseTTL.Milliseconds()), []byte(`"ttlMs":100`), 1)
 	case m == copiesNothing && strings.HasPrefix(o.subject, "millrace.store."):
@@ -72,6 +79,16 @@ func (m mutation) sent(c *conn, o *operation) bool {
 		}
 	}
 	return false
+}
+
+// atLeast is the header with the LSN that a copy must hold.
+var atLeast = regexp.MustCompile(store.HeaderAtLeast + `: \d+`)
+
+func zeroed(r rune) rune {
+	if r >= '0' && r <= '9' {
+		return '0'
+	}
+	return r
 }
 
 // answer answers a client in the place of whom it asks.

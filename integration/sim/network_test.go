@@ -193,6 +193,14 @@ func (h *host) strand(d time.Duration) {
 	h.stranded = time.Now().Add(d)
 }
 
+// jam keeps JetStream out of the host's reach for a while; clients reach the host.
+func (h *host) jam(d time.Duration) {
+	h.n.mu.Lock()
+	defer h.n.mu.Unlock()
+	h.n.trace.add(h.name, "jammed for "+d.String())
+	h.jammed = time.Now().Add(d)
+}
+
 // strands reports whether a message of this subject, or with this reply, is lost.
 func (h *host) strands(subjects ...string) bool {
 	if h.jams() && slices.ContainsFunc(subjects, ofJetStream) {

@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/engine"
 	"github.com/millrace/millrace/store/owner"
+	"github.com/millrace/millrace/store/standby"
 )
 
 // node is one machine: its directory stays, its processes come and go.
@@ -30,6 +31,7 @@ type node struct {
 // process is one process of a node, with all the real roles of a store.
 type process struct {
 	host   *host
+	dir    string // of the engine
 	nc     *nats.Conn
 	db     *engine.DB
 	cancel context.CancelFunc
@@ -55,7 +57,7 @@ func connect(h *host) (*nats.Conn, jetstream.JetStream) {
 func (n *node) start() {
 	w := n.w
 	w.starts++
-	p := &process{host: w.server.host(fmt.Sprintf("%s.%d", n.name, w.starts)), done: make(chan struct{})}
+	p := &process{host: w.server.host(fmt.Sprintf("%s.%d", n.name, w.starts)), dir: n.dir, done: make(chan struct{})}
 	n.run = p
 	w.net.note(n.name, "start")
 	ctx, cancel := context.WithCancel(context.Background())
@@ -105,15 +107,21 @@ func (w *world) tryServe(ctx context.Context, name string, p *process, js jetstr
 		return err
 	}
 	serve := func(ctx context.Context, holds owner.Holds) error {
-		compress := -1
-		if w.plan.Compress {
-			compress = 1
-		}
-		server, err := owner.NewServer(p.nc, catalog, p.db, manager, owner.Config{
+		cfg := owner.Config{
 			DiskReserve: -1, TrimBytes: 1, Holds: holds, Logger: w.log(name),
 			Snapshots: owner.SnapshotConfig{Store: owner.SnapshotsStream, LogBytes: w.plan.SnapshotBytes, Rest: 3 * time.Second, SharePercent: 100},
-			Log:       logConfig, SyncInterval: 500 * time.Millisecond, CheckInterval: time.Second, CompressBytesMin: compress,
-		})
+			Log:       logConfig, SyncInterval: 500 * time.Millisecond, CheckInterval: time.Second, CompressBytesMin: -1, DigestInterval: -1,
+		}
+		if w.plan.Compress {
+			cfg.CompressBytesMin = 1
+		}
+		if w.plan.Standbys {
+			return w.standBy(ctx, name, p, js, manager, func(standbys *standby.Standbys) (*owner.Server, error) {
+				cfg.Standbys, cfg.DigestInterval = standbys, digestInterval
+				return owner.NewServer(p.nc, catalog, p.db, manager, cfg)
+			})
+		}
+		server, err := owner.NewServer(p.nc, catalog, p.db, manager, cfg)
 		if err != nil {
 			return err
 		}

@@ -114,7 +114,8 @@ func (p part) run(t *testing.T) ([]byte, error) {
 	cmd := exec.CommandContext(t.Context(), self, "-test.run=^"+t.Name()+"$", "-test.timeout="+partTimeout.String(), "-sim.child",
 		fmt.Sprintf("-sim.first=%d", p.first), fmt.Sprintf("-sim.seeds=%d", p.count),
 		fmt.Sprintf("-sim.smaller=%t", *smallerFlag),
-		fmt.Sprintf("-sim.pipelines=%d", p.count), fmt.Sprintf("-sim.silences=%d", p.count))
+		fmt.Sprintf("-sim.pipelines=%d", p.count), fmt.Sprintf("-sim.silences=%d", p.count),
+		fmt.Sprintf("-sim.standbys=%d", p.count))
 	// What an engine takes in memory is made anew at each start of one, so that by itself the
 	// collector would run at each.
 	cmd.Env = append(os.Environ(), "GOGC=400")

@@ -42,6 +42,8 @@ type plan struct {
 	Ambushes []ambush
 	// Rights says that stores depose each other, and that leases last as long as they do by default.
 	Rights bool
+	// Standbys follow partitions, and clients read from them.
+	Standbys bool
 	// Mutation makes something wrong on purpose.
 	Mutation mutation
 }
@@ -102,7 +104,20 @@ func planOf(seed uint64) plan {
 	}
 	p.Splits = splitsOf(rand.New(rand.NewPCG(seed, 6)))
 	p.Ambushes = ambushesOf(rand.New(rand.NewPCG(seed, 7)), len(p.Splits))
+	rng = rand.New(rand.NewPCG(seed, 8))
+	if p.Standbys = rng.IntN(2) == 0; p.Standbys {
+		p.lagsBehind(rng, 6*time.Second)
+	}
 	return p
+}
+
+// lagsBehind adds times in which a node does not hear of what others write, and is asked for it: what it owns it cannot write
+// to, and what it follows grows old.
+func (p *plan) lagsBehind(rng *rand.Rand, most time.Duration) {
+	for at := upTo(rng, 6*time.Second); at < 20*time.Second; at += time.Second + upTo(rng, 8*time.Second) {
+		p.Faults = append(p.Faults, fault{At: at, Kind: jams, Node: rng.IntN(p.Nodes), For: upTo(rng, most)})
+	}
+	slices.SortStableFunc(p.Faults, func(a, b fault) int { return cmp.Compare(a.At, b.At) })
 }
 
 // silencesOf draws a plan in which nodes fall silent for less than their leases last, and clients
@@ -123,6 +138,20 @@ func silencesOf(seed uint64) plan {
 	if p.Rights && len(p.Splits) > 0 {
 		// Who has ended a log does not learn it, and clients reach it, while others serve the children.
 		p.Timeout, p.Ambushes = 1500*time.Millisecond, []ambush{{ends, 1, jams, 3*time.Second + upTo(rng, 6*time.Second)}}
+	}
+	return p
+}
+
+// standbysOf draws a plan in which a standby does not hear of what is written, and then the owner dies: clients, who read more
+// than they write, reach a copy that is old.
+func standbysOf(seed uint64) plan {
+	p := planOf(seed)
+	rng := rand.New(rand.NewPCG(seed, 9))
+	p.Ops, p.Reads, p.Pause, p.Standbys, p.Faults = 100, 50, 200*time.Millisecond, true, nil
+	for at := 2*time.Second + upTo(rng, 3*time.Second); at < 16*time.Second; at += 4*time.Second + upTo(rng, 3*time.Second) {
+		node := rng.IntN(p.Nodes)
+		p.Faults = append(p.Faults, fault{At: at, Kind: jams, Node: node, For: 3*time.Second + upTo(rng, 3*time.Second)},
+			fault{At: at + upTo(rng, 3*time.Second), Kind: kills, Node: 1 - node, For: 1*time.Second + upTo(rng, 3*time.Second)})
 	}
 	return p
 }
@@ -151,6 +180,9 @@ func (p *plan) String() string {
 	fmt.Fprintf(&b, "  of 1000 messages %d are lost, %d late by up to %s\n", p.Message.Lose, p.Message.Late, p.Message.LateMax)
 	if p.Rights {
 		b.WriteString("  stores depose each other\n")
+	}
+	if p.Standbys {
+		b.WriteString("  partitions have standbys\n")
 	}
 	for _, s := range p.Splits {
 		fmt.Fprintf(&b, "  at %s: %s\n", s.At, s)
@@ -198,6 +230,9 @@ func (p *plan) smaller() []plan {
 	}
 	if p.Rights {
 		add(func(q *plan) { q.Rights = false })
+	}
+	if p.Standbys {
+		add(func(q *plan) { q.Standbys = false })
 	}
 	if n := len(p.Faults); n > 1 {
 		add(func(q *plan) { q.Faults = nil })

@@ -17,6 +17,7 @@ var (
 	seedsFlag         = flag.Int("sim.seeds", raced.Rounds(12, 100), "how many seeds to run")
 	pipelineSeedsFlag = flag.Int("sim.pipelines", raced.Rounds(2, 15), "how many seeds to run in which pipelines are declared")
 	silenceSeedsFlag  = flag.Int("sim.silences", raced.Rounds(2, 15), "how many seeds to run in which nodes fall silent while their leases last")
+	standbySeedsFlag  = flag.Int("sim.standbys", raced.Rounds(2, 15), "how many seeds to run in which standbys lag behind owners that die")
 	pipelinesFlag     = flag.Bool("sim.declare", false, "with sim.seed: declare pipelines")
 	liveFlag          = flag.Bool("sim.live", false, "print what happens while it does")
 	firstFlag         = flag.Uint64("sim.first", 1, "the first of them")
@@ -53,6 +54,11 @@ func TestSilences(t *testing.T) {
 	runSeeds(t, *silenceSeedsFlag, silencesOf)
 }
 
+// TestStandbys runs seeds in which standbys lag behind owners that die.
+func TestStandbys(t *testing.T) {
+	runSeeds(t, *standbySeedsFlag, standbysOf)
+}
+
 // counts are what runs were about, so that one sees that it happens.
 type counts struct {
 	Seeds    int    `json:"seeds"`
@@ -65,12 +71,16 @@ type counts struct {
 	Walks    int    `json:"walks"`    // of their partitions, that began with items
 	Walked   uint64 `json:"walked"`   // items
 	Splits   int    `json:"splits"`
+	Told     int    `json:"told"`     // digests
+	Compared int    `json:"compared"` // by standbys, which found them equal
+	Old      int    `json:"old"`      // reads of what was not the newest, rightly
 }
 
 func (c *counts) add(o *counts) {
 	c.Seeds, c.Commits, c.Trimmed = c.Seeds+o.Seeds, c.Commits+o.Commits, c.Trimmed+o.Trimmed
 	c.Acks, c.Unknown, c.Epochs = c.Acks+o.Acks, c.Unknown+o.Unknown, c.Epochs+o.Epochs
 	c.Splits += o.Splits
+	c.Told, c.Compared, c.Old = c.Told+o.Told, c.Compared+o.Compared, c.Old+o.Old
 	c.Declared, c.Walks, c.Walked = c.Declared+o.Declared, c.Walks+o.Walks, c.Walked+o.Walked
 }
 
@@ -83,7 +93,7 @@ func (c *counts) String() string {
 	if c.Declared > 0 {
 		text += fmt.Sprintf(", %d pipelines, %d walks over %d items", c.Declared, c.Walks, c.Walked)
 	}
-	return text
+	return text + c.standbys()
 }
 
 // runSeeds runs a number of seeds, in other processes if they are many.

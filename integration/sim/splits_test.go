@@ -16,6 +16,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/digest"
 	"github.com/millrace/millrace/store/engine"
 	"github.com/millrace/millrace/store/owner"
 )
@@ -316,16 +317,20 @@ func (w *world) judgeCatalog(info *store.ContainerInfo, leaves []lineage) {
 
 // replayed applies all commits of a line to an engine of its own, as far as they lie in the range of the last log, and
 // returns its digest.
-func (w *world) replayed(all lineage) (digest uint64, lsn feed.LSN) {
+func (w *world) replayed(all lineage) (sum uint64, lsn feed.LSN) {
 	db := must(engine.Open(filepath.Join(w.dir, "line-"+all.last().id.Stream()), engine.Config{}, quiet))
 	defer func() { _ = db.Close() }()
 	p := must(db.Partition(all.last().id))
 	r := must(owner.NewReplayer(p, slog.New(slog.DiscardHandler)))
 	for i, s := range all {
+		made := map[feed.LSN]digest.Digest{}
 		for k, c := range s.commits {
 			if err := r.Apply(c); err != nil {
 				w.failf("I3: replay of %s, commit %s of %s: %v", all.last().id, c.LSN, s.id, err)
 				return 0, 0
+			}
+			if i == len(all)-1 { // before, there is only what lies in the range
+				w.judgeTold(s, r, c, made)
 			}
 			if i == 0 && k == 0 && len(all) > 1 {
 				r.Only(all.last().info.Range)

@@ -38,6 +38,9 @@ type world struct {
 	starts   int
 	failures []string
 	asked    []*store.SplitResult          // that were planned
+	compared int                           // digests, which were equal
+	told     int                           // digests
+	old      int                           // reads of what was not the newest, rightly
 	ranges   map[feed.Partition]feed.Range // of all that the judge has met
 
 	turn     chan struct{} // holds a token while something befalls a node
@@ -173,10 +176,14 @@ func (w *world) create() {
 		names = append(names, "cats")
 		must(registry.Open(context.Background(), js, store.NewClient(nc, catalog, store.ClientConfig{}), registryConfig))
 	}
+	standbys := 0
+	if w.plan.Standbys {
+		standbys = 1
+	}
 	for _, name := range names {
 		w.containers = append(w.containers, must(catalog.Create(context.Background(), "default", name, store.ContainerSpec{
 			PartitionKey: []string{"/a"}, Partitions: w.plan.Partitions, Indexes: []string{"/tag"},
-			ChangeFeed: store.ChangeFeedSpec{Retention: &none},
+			ChangeFeed: store.ChangeFeedSpec{Retention: &none}, Standbys: standbys,
 		})))
 	}
 	w.roots = w.containers
@@ -201,7 +208,11 @@ func (w *world) fate() {
 			continue
 		}
 		w.net.note(n.name, string(f.Kind))
-		switch f.Kind { //nolint:exhaustive // that JetStream is jammed befalls who is in the middle of a split
+		switch f.Kind {
+		case jams:
+			n.run.host.jam(f.For)
+			<-w.turn
+			continue
 		case silences:
 			n.run.host.silence(f.For)
 			<-w.turn
@@ -267,7 +278,7 @@ func (w *world) rest() {
 		for {
 			c := &call{client: -1, number: i, kind: store.OpRead, container: "things", item: fmt.Sprintf("i%d", i)}
 			w.begin(c)
-			item, err := w.make(ctx, o, c, rand.New(rand.NewPCG(0, 0)))
+			item, err := w.make(ctx, o, c, &session{}, rand.New(rand.NewPCG(0, 0)))
 			c.err = err
 			w.end(c, item)
 			if c.outcome == acknowledged || c.status == store.StatusNotFound {
