@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"iter"
 	"slices"
 	"time"
 
@@ -164,23 +165,41 @@ func ParseQuery(text string, params []QueryParam) (*query.Query, error) {
 	return q, nil
 }
 
-// parseToken reads the continuation. Who asks for the range of a child may have one that was made for that of its parent.
+// parentsMax bounds the ranges of which a continuation is taken for one, where it is none of the range that is asked for.
+const parentsMax = 1 << 12
+
+// parseToken reads the continuation. Who asks for the range of a child may have one that was made for that of its parent, which
+// nobody may know any more. Ranges are only cut, so that it began and ended where partitions do now.
 func (p *pager) parseToken() (*queryToken, error) {
 	at, err := parseQueryToken(p.r.Continuation, p.hash)
-	for i := range p.info.Former {
-		f := &p.info.Former[i]
-		if err == nil {
-			break
+	if err == nil || p.r.Range == (feed.Range{}) {
+		return at, err
+	}
+	hash := queryHashes(p.info.ID, p.r)
+	for of := range wider(p.info.Partitions, p.r.Range, parentsMax) {
+		if parents, wrong := parseQueryToken(p.r.Continuation, hash(of)); wrong == nil {
+			return parents, nil
 		}
-		if p.r.Range != (feed.Range{}) && covers(f.Range, p.r.Range) {
-			of := *p.r
-			of.Range = f.Range
-			if parents, wrong := parseQueryToken(of.Continuation, queryHash(p.info.ID, &of)); wrong == nil {
-				at, err = parents, nil
+	}
+	return nil, err
+}
+
+// wider yields ranges of neighbours among partitions, of two or more, that hold all of a range; those of few first, and
+// so many at most.
+func wider(all []PartitionInfo, within feed.Range, most int) iter.Seq[feed.Range] {
+	return func(yield func(feed.Range) bool) {
+		for width := 2; width <= len(all); width++ {
+			for first := 0; first+width <= len(all); first++ {
+				of := feed.Range{Min: all[first].Range.Min, Max: all[first+width-1].Range.Max}
+				if !covers(of, within) {
+					continue
+				}
+				if most--; most < 0 || !yield(of) {
+					return
+				}
 			}
 		}
 	}
-	return at, err
 }
 
 // QueryError says that a query is wrong: a *query.SyntaxError, or what a parameter is.

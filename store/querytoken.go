@@ -7,6 +7,8 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
+	"fmt"
+	stdhash "hash"
 	"time"
 
 	"github.com/millrace/millrace/feed"
@@ -39,6 +41,11 @@ type queryToken struct {
 
 // queryHash identifies the query that a token belongs to.
 func queryHash(container feed.ResourceID, r *QueryRequest) (hash [queryHashLen]byte) {
+	return queryHashes(container, r)(r.Range)
+}
+
+// queryHashes returns the hashes of a query over ranges, each of which costs little.
+func queryHashes(container feed.ResourceID, r *QueryRequest) func(over feed.Range) [queryHashLen]byte {
 	w := wireWriter{}
 	w.str(string(container))
 	w.str(r.Text)
@@ -48,11 +55,20 @@ func queryHash(container feed.ResourceID, r *QueryRequest) (hash [queryHashLen]b
 		w.bytes(p.Value)
 	}
 	w.str(r.Key.Encoded())
-	w.str(string(r.Range.Min))
-	w.str(string(r.Range.Max))
-	sum := sha256.Sum256(w.buf)
-	copy(hash[:], sum[:])
-	return hash
+	query := sha256.New()
+	_, _ = query.Write(w.buf) // a hash takes everything
+	return func(over feed.Range) (hash [queryHashLen]byte) {
+		whole, err := query.(stdhash.Cloner).Clone()
+		if err != nil {
+			panic(fmt.Sprintf("store: SHA-256 is cloned with %v", err))
+		}
+		w := wireWriter{}
+		w.str(string(over.Min))
+		w.str(string(over.Max))
+		_, _ = whole.Write(w.buf)
+		copy(hash[:], whole.Sum(nil))
+		return hash
+	}
 }
 
 // text returns the token as the client gets it. The error is 400 if it would be

@@ -25,7 +25,8 @@ type splitWorld struct {
 	info  store.ContainerInfo
 	halves,
 	whole *store.Container
-	back *store.Client
+	back      *store.Client
+	forgotten bool // the parent, when it is split: its log is deleted
 }
 
 func newSplitWorld(t *testing.T) *splitWorld {
@@ -73,6 +74,9 @@ func (w *splitWorld) split() {
 		w.local.Add(feed.Partition{Container: info.ID, Number: uint32(5 + i)}, storetest.Instead{Client: w.back, Of: w.halves.Partitions()[i]})
 	}
 	w.local.Add(feed.Partition{Container: info.ID}, leaving{})
+	if w.forgotten {
+		info.Former = nil
+	}
 	data, err := json.Marshal(info)
 	if err != nil {
 		w.t.Fatal(err)
@@ -124,11 +128,12 @@ func TestPKRanges_NameTheParentsOfChildren(t *testing.T) {
 }
 
 // A read feed that has come half way goes on in the children: of the whole container, and of a child with the continuation
-// of its parent.
+// of its parent, also when nobody knows the parent any more.
 func TestReadFeed_GoesOnThroughASplit(t *testing.T) {
 	t.Parallel()
 	for page := range 6 {
 		w := newSplitWorld(t)
+		w.forgotten = page%2 == 1
 		var seen []string
 		read := func(token string, with ...string) string {
 			var list struct {
@@ -172,11 +177,13 @@ func TestReadFeed_GoesOnThroughASplit(t *testing.T) {
 	}
 }
 
-// Of a query that has come half way in a range, each child has the rest of what lies in it.
+// Of a query that has come half way in a range, each child has the rest of what lies in it, also when nobody knows the parent
+// any more. A continuation of something else is none.
 func TestQuery_OfARangeGoesOnInEachChild(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{"SELECT VALUE c.id FROM c", "SELECT VALUE c.id FROM c ORDER BY c.k"} {
+	for n, text := range []string{"SELECT VALUE c.id FROM c", "SELECT VALUE c.id FROM c ORDER BY c.k", "SELECT VALUE c.id FROM c", "SELECT VALUE c.id FROM c ORDER BY c.k"} {
 		w := newSplitWorld(t)
+		w.forgotten = n >= 2
 		var seen []string
 		ask := func(token, of string) string {
 			var list struct{ Documents []string }
@@ -197,8 +204,10 @@ func TestQuery_OfARangeGoesOnInEachChild(t *testing.T) {
 			}
 		}
 		if got := slices.Compact(slices.Sorted(slices.Values(seen))); len(seen) != 20 || len(got) != 20 {
-			t.Errorf("%s: %d rows came, %d of them different, want 20", text, len(seen), len(got))
+			t.Errorf("%s, the parent forgotten: %t: %d rows came, %d of them different, want 20", text, w.forgotten, len(seen), len(got))
 		}
+		w.ask("POST", "/dbs/shop/colls/things/docs", `{"query":"SELECT * FROM c"}`,
+			isQuery, "true", "Content-Type", "application/query+json", rangeHeader, "5", goOn, at).is(400)
 	}
 }
 

@@ -6,8 +6,10 @@ import (
 	"hash/crc32"
 	"hash/fnv"
 	"net/http"
+	"slices"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
 )
 
 // feedTokenVersion is the version of the continuation of a read feed. It holds, one
@@ -95,16 +97,25 @@ func (c *collection) tokenOf(sc *scope, text string) (feedToken, error) {
 	if err == nil || sc.ranges == nil || len(sc.partitions) != 1 {
 		return at, err
 	}
-	for i := range c.info.Former {
-		f := &c.info.Former[i]
-		if !f.Range.Contains(sc.partitions[0].Range.Min) {
-			continue
-		}
-		if parents, wrong := c.decodeToken(text, sc.hashOf([]uint32{f.Number})); wrong == nil {
-			return parents, nil
+	part := sc.partitions[0]
+	for number := range part.Number { // a child's is greater
+		if c.mayHold(number, part.Range) {
+			if parents, wrong := c.decodeToken(text, sc.hashOf([]uint32{number})); wrong == nil {
+				return parents, nil
+			}
 		}
 	}
 	return at, err
+}
+
+// mayHold says whether a range may be a part of the one that had a number, and has been split. Of one whose log is deleted
+// nobody knows what it held.
+func (c *collection) mayHold(number uint32, part feed.Range) bool {
+	if slices.ContainsFunc(c.info.Partitions, func(p store.PartitionInfo) bool { return p.Number == number }) {
+		return false
+	}
+	f := c.info.FormerOf(number)
+	return f == nil || f.Range.Contains(part.Min)
 }
 
 // cursorAt is the position before all items whose effective partition key is at
