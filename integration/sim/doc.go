@@ -22,7 +22,7 @@
 // that their generations begin with walks over logs that are trimmed already. In half of the
 // seeds nobody works on pipelines for a while, so that they read far behind what is trimmed.
 //
-// In half of the seeds partitions have standbys: the other node follows each, answers reads in sessions and eventual ones, and
+// In half of the seeds without pipelines partitions have standbys: the other node follows each, answers reads in sessions and eventual ones, and
 // opens it from its copy when its turn comes, and owners have digests compared every other second (standbys_test.go). In those of
 // TestStandbys a copy grows old, because its node does not reach JetStream, while the owner dies.
 //

@@ -3,6 +3,7 @@ package sim
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -117,12 +118,16 @@ func (r *record) readers(p feed.Partition) (all []reader) {
 	return all
 }
 
-// checkpoint returns what is saved of a reader, nil if nothing is.
-func (w *world) checkpointLocked(u reader) *checkpoint {
+// checkpointLocked returns what is saved of a reader, nil if nothing is. It is over if its lease was forgotten: its generation
+// is not there any more, which judgeGenerations judges.
+func (w *world) checkpointLocked(u reader) (_ *checkpoint, over bool) {
 	st := w.server.streams["KV_millrace_leases"]
 	m := st.lastOf("$KV.millrace_leases.lease.worker." + u.String())
 	if m == nil {
-		return nil
+		return nil, false
+	}
+	if len(m.data) == 0 { // the marker of a deletion
+		return nil, true
 	}
 	var lease struct {
 		Checkpoint []byte `json:"checkpoint"`
@@ -131,16 +136,16 @@ func (w *world) checkpointLocked(u reader) *checkpoint {
 		panic(err)
 	}
 	if len(lease.Checkpoint) == 0 {
-		return nil
+		return nil, false
 	}
 	c := &checkpoint{}
 	if err := json.Unmarshal(lease.Checkpoint, c); err != nil {
 		panic(err)
 	}
-	return c
+	return c, false
 }
 
-// done returns up to which LSN a reader needs its log no more.
+// doneLocked returns up to which LSN a reader needs its log no more.
 func (w *world) doneLocked(u reader) feed.LSN {
 	begins := u.r.From
 	if u.role == "target" {
@@ -152,7 +157,11 @@ func (w *world) doneLocked(u reader) feed.LSN {
 			at = must(feed.ParsePosition(s.After))
 		}
 	}
-	if c := w.checkpointLocked(u); c != nil {
+	c, over := w.checkpointLocked(u)
+	if over {
+		return math.MaxUint64 - 1
+	}
+	if c != nil {
 		at = must(feed.ParsePosition(c.Position))
 		for _, j := range c.Jobs {
 			if open := must(feed.ParsePosition(j.Position)); open.Before(at) && j.Source != "what was there" {
@@ -216,7 +225,7 @@ func (w *world) measureWalks(r *counts) {
 			for _, p := range info.Partitions {
 				// A cascade's walk is over its target, by whoever reads that partition.
 				for _, u := range rec.readers(feed.Partition{Container: info.ID, Number: p.Number}) {
-					if c := w.checkpointLocked(u); c != nil && c.Fill.Done {
+					if c, _ := w.checkpointLocked(u); c != nil && c.Fill.Done {
 						r.Walks, r.Walked = r.Walks+1, r.Walked+c.Fill.Scanned
 					}
 				}
