@@ -38,11 +38,22 @@ func TestI3_TheCopiesOfAPartitionThatWasSplit(t *testing.T) {
 	})
 	a.owns(children...)
 	for _, child := range children {
-		b.ready(child)
-		lsn, want := digest(t, a.copy(child))
-		if at, got := digest(t, b.copy(child)); at != lsn || got != want {
-			t.Errorf("partition %s: the follower has LSN %d with %x, the owner %d with %x", child, at, got, lsn, want)
-		}
+		// The other store may get its share meanwhile, and then this one follows.
+		poll.Until(t, func() error {
+			end, warm := c.end(child), c.warm(child)
+			if max(warm[a.node()], warm[b.node()]) < end {
+				return fmt.Errorf("partition %s ends at %d, warm are %v", child, end, warm)
+			}
+			lsn, want := digest(t, a.copy(child))
+			at, got := digest(t, b.copy(child))
+			if at != lsn {
+				return fmt.Errorf("partition %s: one store has LSN %d, the other %d", child, lsn, at)
+			}
+			if got != want {
+				t.Errorf("partition %s at LSN %d: one store has %x, the other %x", child, lsn, want, got)
+			}
+			return nil
+		})
 	}
 	a.stop()
 	b.owns(children...)
