@@ -29,6 +29,13 @@ func TestWants_TheLeaseOfAPartitionThatWasSplit(t *testing.T) {
 			t.Errorf("the lease of partition %d is of use: %t", number, got)
 		}
 	}
+	// The children of one that is being split are read before the catalog lists them.
+	w.Containers[0].Splits = []store.PlannedSplit{{Parent: 2, Children: []store.PartitionInfo{{Number: 3}, {Number: 4}}}}
+	for number, want := range map[uint32]bool{2: true, 3: true, 4: true, 5: false} {
+		if got := wants(w, of(number)); got != want {
+			t.Errorf("while partition 2 is split, the lease of partition %d is of use: %t", number, got)
+		}
+	}
 	w.Containers[0].Former = nil
 	if wants(w, of(0)) {
 		t.Error("a lease is kept whose partition is gone")

@@ -95,11 +95,12 @@ func wants(w *registry.World, l *leases.Lease) bool {
 	return false
 }
 
-// has tells whether a container has a partition, or the log of one that was split. While it has, the lease of that one
-// says that it has ended: without it a worker would have to ask its children's.
+// has tells whether a container has a partition, or is about to have it, or has the log of one that was split. While it has
+// that, the lease of that one says that it has ended: without it a worker would have to ask its children's. And those have
+// their checkpoints as soon as the parent has been read to its end, before the catalog lists them, which may take as long as
+// nobody owns the parent.
 func has(c *store.ContainerInfo, number uint32) bool {
-	return slices.ContainsFunc(c.Partitions, func(p store.PartitionInfo) bool { return p.Number == number }) ||
-		slices.ContainsFunc(c.Former, func(f store.FormerPartition) bool { return f.Number == number })
+	return slices.ContainsFunc(c.Named(), func(p store.PartitionInfo) bool { return p.Number == number })
 }
 
 // firstSeen remembers since when something was seen in each round.
