@@ -120,17 +120,15 @@ func CatalogBucketConfig(replicas int) jetstream.KeyValueConfig {
 
 const containerPrefix = "container."
 
-func catalogKey(database, name string) string {
+// CatalogKey is the key of a container's record in the catalog's bucket.
+func CatalogKey(database, name string) string {
 	return containerPrefix + naming.Token(database) + "." + naming.Token(name)
 }
-
-// CatalogKey is the key of a container's record in the catalog's bucket.
-func CatalogKey(database, name string) string { return catalogKey(database, name) }
 
 // Get returns a container. The error is *NoContainerError if there is none, and
 // *DamageError if the catalog is damaged: then a container that it lacks may be lost.
 func (c *Catalog) Get(ctx context.Context, database, name string) (ContainerInfo, error) {
-	entry, err := bucket.Get(ctx, c.js, c.kv, catalogKey(database, name))
+	entry, err := bucket.Get(ctx, c.js, c.kv, CatalogKey(database, name))
 	if errors.Is(err, jetstream.ErrKeyNotFound) || errors.Is(err, jetstream.ErrInvalidKey) {
 		return ContainerInfo{}, c.absent(ctx, &NoContainerError{database, name})
 	}
@@ -160,7 +158,7 @@ func (c *Catalog) Newest(ctx context.Context, database, name string) (ContainerI
 }
 
 func (c *Catalog) newest(ctx context.Context, database, name string) (jetstream.KeyValueEntry, error) {
-	entry, err := bucket.Newest(ctx, c.js, c.kv, catalogKey(database, name))
+	entry, err := bucket.Newest(ctx, c.js, c.kv, CatalogKey(database, name))
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return nil, &NoContainerError{database, name}
 	}
@@ -203,7 +201,7 @@ func decodeContainer(entry jetstream.KeyValueEntry) (ContainerInfo, error) {
 
 func readContainer(entry jetstream.KeyValueEntry) (ContainerInfo, error) {
 	info, err := DecodeContainer(entry.Value())
-	if err == nil && catalogKey(info.Database, info.Name) != entry.Key() {
+	if err == nil && CatalogKey(info.Database, info.Name) != entry.Key() {
 		err = fmt.Errorf("it is that of %s/%s", info.Database, info.Name)
 	}
 	info.Revision = entry.Revision()
@@ -287,7 +285,7 @@ func (c *Catalog) Create(ctx context.Context, database, name string, spec Contai
 	if err != nil {
 		return ContainerInfo{}, fmt.Errorf("container %s/%s: %w", database, name, err)
 	}
-	_, err = c.kv.Create(ctx, catalogKey(database, name), data)
+	_, err = c.kv.Create(ctx, CatalogKey(database, name), data)
 	if err != nil && !errors.Is(err, jetstream.ErrKeyExists) {
 		return ContainerInfo{}, fmt.Errorf("declare container %s/%s: %w", database, name, err)
 	}
@@ -417,7 +415,7 @@ func (c *Catalog) modify(ctx context.Context, database, name string, change func
 		if err != nil {
 			return info, err
 		}
-		info.Revision, err = c.kv.Update(ctx, catalogKey(database, name), data, info.Revision)
+		info.Revision, err = c.kv.Update(ctx, CatalogKey(database, name), data, info.Revision)
 		if err == nil {
 			return info, nil
 		}

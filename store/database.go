@@ -286,7 +286,7 @@ func (c *Catalog) FinishDelete(ctx context.Context, info *ContainerInfo) (remove
 	if err := c.deleteLogs(ctx, info); err != nil {
 		return false, err
 	}
-	err = c.kv.Delete(ctx, catalogKey(info.Database, info.Name), jetstream.LastRevision(info.Revision))
+	err = c.kv.Delete(ctx, CatalogKey(info.Database, info.Name), jetstream.LastRevision(info.Revision))
 	if err != nil && !errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
 		return false, fmt.Errorf("remove container %s/%s from the catalog: %w", info.Database, info.Name, err)
 	}

@@ -118,7 +118,7 @@ func (c *Catalog) RestoreContainer(ctx context.Context, info ContainerInfo, back
 	if err != nil {
 		return info, fmt.Errorf("container %s/%s: %w", info.Database, info.Name, err)
 	}
-	if info.Revision, err = c.kv.Create(ctx, catalogKey(info.Database, info.Name), data); err != nil {
+	if info.Revision, err = c.kv.Create(ctx, CatalogKey(info.Database, info.Name), data); err != nil {
 		return info, fmt.Errorf("declare container %s/%s: %w", info.Database, info.Name, err)
 	}
 	return info, nil

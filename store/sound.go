@@ -319,7 +319,7 @@ func madeFor(p feed.Partition, streams []*jetstream.StreamInfo) (key string) {
 		if err != nil || !labelled || info.ID != p.Container {
 			return ""
 		}
-		is := catalogKey(info.Database, info.Name)
+		is := CatalogKey(info.Database, info.Name)
 		if key != "" && key != is {
 			return ""
 		}

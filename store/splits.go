@@ -252,7 +252,7 @@ func (c *Catalog) removeForgotten(ctx context.Context, info *ContainerInfo, p fe
 	// Who deletes the container removes the logs that are there, and this one may have come behind that.
 	deleted := err == nil && now.ID == info.ID && now.State == ContainerDeleting
 	if isAbsent(err) || err == nil && now.ID != info.ID {
-		deleted = wasDeleted(ctx, c.js, c.kv, info.ID, catalogKey(info.Database, info.Name))
+		deleted = wasDeleted(ctx, c.js, c.kv, info.ID, CatalogKey(info.Database, info.Name))
 	}
 	if !deleted && (err != nil || names(&now)) {
 		return nil // nothing says that it is forgotten
@@ -276,7 +276,7 @@ func leftBySplit(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyVa
 	}
 	ctx, cancel := ownTime(ctx, js)
 	defer cancel()
-	entry, err := bucket.Newest(ctx, js, kv, catalogKey(made.Database, made.Name))
+	entry, err := bucket.Newest(ctx, js, kv, CatalogKey(made.Database, made.Name))
 	if err != nil {
 		return false
 	}

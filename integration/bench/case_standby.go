@@ -4,14 +4,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/millrace/millrace/integration/bench/dataset"
 	"github.com/millrace/millrace/integration/bench/measure"
 )
 
@@ -27,36 +25,20 @@ const (
 var besideColumns = []string{"writes/s", "times without", "stores µs/write", "NATS µs/write", "clients µs/write"}
 
 // standby is the case of what a standby costs who writes: the part of the case takeover that needs nobody to go away.
-func (b *bench) standby(ctx context.Context) (err error) {
+func (b *bench) standby(ctx context.Context) error {
 	t := b.table("standby", "What a standby costs", fmt.Sprintf(
 		"%d stores, each a process, over one NATS server that is another process, on one machine; a container with %d partitions, and up to %s items of 1 KiB. "+
 			"%d writers replace items drawn at random, each after its last write was answered, by the client of Go over loopback, in turns with standbys: 1 and standbys: 0. "+
 			"The times are those of processors, of all stores together, of the NATS server, and of the writers.",
 		takeoverStores, takeoverPartitions, measure.Number(takeoverItems), takeoverPartitions*takeoverWriters))
 	t.Columns = besideColumns
-	dir, err := b.scratch("standby")
-	if err != nil {
-		return err
-	}
-	defer b.remove(dir)
-	set, err := dataset.New(dataset.Config{Seed: b.cfg.seed, Products: min(b.cfg.products, takeoverItems)})
-	if err != nil {
-		return err
-	}
-	f, err := b.openFleet(ctx, dir, fleetConfig{stores: takeoverStores})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.close()) }()
-	o := &takeovers{outages{b: b, fleet: f, table: t, partitions: takeoverPartitions}, set}
-	if err := o.prepare(ctx); err != nil {
-		return err
-	}
-	if err := o.beside(ctx, b.cfg.rounds); err != nil {
-		return err
-	}
-	o.judgeBeside(b.cfg.judged())
-	return nil
+	return b.withStores(ctx, t, func(o *takeovers) error {
+		if err := o.beside(ctx, b.cfg.rounds); err != nil {
+			return err
+		}
+		o.judgeBeside(b.cfg.judged())
+		return nil
+	})
 }
 
 // beside measures what a standby costs who writes, on a machine that has both.

@@ -46,7 +46,7 @@ const (
 )
 
 // takeover is the case of a store that owns partitions and goes away.
-func (b *bench) takeover(ctx context.Context) (err error) {
+func (b *bench) takeover(ctx context.Context) error {
 	times := cmp.Or(b.cfg.times, takeoverTimes)
 	t := b.table("takeover", "Take-over", fmt.Sprintf(
 		"%d stores, each a process, over one NATS server that is another process, on one machine; a container with %d partitions and standbys: 1, and up to %s items of 1 KiB. "+
@@ -57,7 +57,20 @@ func (b *bench) takeover(ctx context.Context) (err error) {
 			"without a standby are those of as many writers, as fast as they are answered; case standby has that alone.",
 		takeoverStores, takeoverPartitions, measure.Number(takeoverItems), takeoverPartitions*takeoverWriters, takeoverEvery, hangs, idles, rests, settles))
 	t.Columns = slices.Concat(gapColumns, []string{"CPU %"}, besideColumns)
-	dir, err := b.scratch("takeover")
+	return b.withStores(ctx, t, func(o *takeovers) error {
+		if err := o.beside(ctx, min(b.cfg.rounds, besideRounds)); err != nil {
+			return err
+		}
+		if err := o.rest(ctx); err != nil {
+			return err
+		}
+		return o.events(ctx, times)
+	})
+}
+
+// withStores opens stores with products, and runs f, a case that is named as its table.
+func (b *bench) withStores(ctx context.Context, t *measure.Table, f func(o *takeovers) error) (err error) {
+	dir, err := b.scratch(t.ID)
 	if err != nil {
 		return err
 	}
@@ -66,22 +79,16 @@ func (b *bench) takeover(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	f, err := b.openFleet(ctx, dir, fleetConfig{stores: takeoverStores})
+	fleet, err := b.openFleet(ctx, dir, fleetConfig{stores: takeoverStores})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, f.close()) }()
-	o := &takeovers{outages{b: b, fleet: f, table: t, partitions: takeoverPartitions, after: takeoverAfter}, set}
+	defer func() { err = errors.Join(err, fleet.close()) }()
+	o := &takeovers{outages{b: b, fleet: fleet, table: t, partitions: takeoverPartitions, after: takeoverAfter}, set}
 	if err := o.prepare(ctx); err != nil {
 		return err
 	}
-	if err := o.beside(ctx, min(b.cfg.rounds, besideRounds)); err != nil {
-		return err
-	}
-	if err := o.rest(ctx); err != nil {
-		return err
-	}
-	return o.events(ctx, times)
+	return f(o)
 }
 
 // takeovers is one run of the case.
