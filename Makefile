@@ -22,7 +22,7 @@ version := $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 compiler := $(shell command -v gcc || command -v clang || command -v cc)
 race     := $(if $(compiler),-race,)
 
-.PHONY: help demo build test test-binary test-packages test-sim test-rounds test-duckdb test-s3 test-sdk test-browser check lint fuzz vuln bench soak chaos kills model random sim spark upgrade release deploys
+.PHONY: help demo build test test-binary test-packages test-sim test-rounds test-duckdb test-anchors test-s3 test-sdk test-browser check lint fuzz vuln bench soak chaos kills model random sim spark upgrade release deploys
 
 ## help: list the targets
 help:
@@ -48,7 +48,7 @@ busy   := ./integration/bench ./leases ./processors/project/parquetsink ./store/
 rounds := $(if $(filter ./...,$(PKG)),$(busy),$(filter $(busy),$(PKG)))
 beside := $(if $(race),$(if $(filter ./... ./integration/sim,$(PKG)),sim) $(if $(rounds),rounds))
 ifeq ($(PKG),./...)
-beside += $(if $(race),duckdb) s3 sdk browser
+beside += $(if $(race),duckdb anchors) s3 sdk browser
 endif
 # Tests sync small files without end, of which a disk that others keep busy makes each wait; they kill
 # processes and no machine. So their files are in memory, where 8 GiB can be spared and programs there
@@ -86,8 +86,8 @@ test-rounds:
 	$(GO) test -count=$(COUNT) -vet=off -timeout 60m -p 1 \
 		-run '^(TestSmall.*|TestRandomFaults|TestCrash_AtEveryStep|TestModel|TestEveryMergeHandsOverWhatItPutTogether)$$' $(rounds)
 
-test-duckdb test-s3 test-sdk test-browser: test-%:
-	cd integration/$* && $(if $(filter duckdb,$*),CGO_ENABLED=1 )$(GO) test -count=$(COUNT) -timeout 60m ./...
+test-duckdb test-anchors test-s3 test-sdk test-browser: test-%:
+	cd $(wildcard integration/$* integration/bench/$*) && $(if $(filter duckdb anchors,$*),CGO_ENABLED=1 )$(GO) test -count=$(COUNT) -timeout 60m ./...
 
 ## check: what must pass before a commit: lint, tests, each fuzz target and benchmark briefly
 check: lint test fuzz vuln

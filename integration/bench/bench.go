@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/integration/bench/chart"
+	"github.com/millrace/millrace/integration/bench/crowd"
 	"github.com/millrace/millrace/integration/bench/dataset"
 	"github.com/millrace/millrace/integration/bench/measure"
 )
@@ -33,7 +34,7 @@ var cases = []struct {
 	{"all", "rename of a category that has all products", (*bench).renameAll},
 	{"memory", "memory of up idle, of a worker in a fan-out, of a store with all products", (*bench).memory},
 	{"restart", "restart with all products, after a clean stop and after kill -9", (*bench).restart},
-	{"takeover", "how long no write is acknowledged when the owner is killed, hangs or is stopped in order, and what a standby costs", (*bench).takeover},
+	{"takeover", "how long no write is acknowledged when the owner is killed, hangs or is stopped in order", (*bench).takeover},
 	{"standby", "writes, and what processors spend on them, with a standby and without", (*bench).standby},
 	{"cut", "how long no write is acknowledged when a host is stopped or cut off silently, with and without a NATS server, and whether reads are stale", (*bench).cut},
 	{"rolling", "how long no write is acknowledged while every process is restarted, one after the other", (*bench).rolling},
@@ -167,11 +168,24 @@ func (b *bench) table(id, title, note string) *measure.Table {
 }
 
 // watch begins to watch what else the machine does.
-func (b *bench) watch() *measure.Watch {
+func (b *bench) watch() *measure.Watch { return measure.StartWatch(b.roots()...) }
+
+// roots are the processes, but this one and its children, whose time is that of who is measured.
+func (b *bench) roots() []int {
 	if b.pg != nil && b.pg.pid > 0 {
-		return measure.StartWatch(b.pg.pid)
+		return []int{b.pg.pid}
 	}
-	return measure.StartWatch()
+	return nil
+}
+
+// start sets a crowd to work.
+func (b *bench) start(ctx context.Context, c crowd.Crowd) *crowd.Running {
+	return crowd.Start(ctx, c, b.roots()...)
+}
+
+// drive runs a crowd and measures it for window, after warmup.
+func (b *bench) drive(ctx context.Context, c crowd.Crowd, warmup, window time.Duration) (*crowd.Measured, error) {
+	return crowd.Drive(ctx, c, warmup, window, b.roots()...)
 }
 
 // dataset returns the data of this run.

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/millrace/millrace/integration/bench/crowd"
 	"github.com/millrace/millrace/integration/bench/dataset"
 	"github.com/millrace/millrace/integration/bench/measure"
 )
@@ -115,21 +116,21 @@ func (l *looking) idle(ctx context.Context) error {
 // busy measures it beside writes.
 func (l *looking) busy(ctx context.Context) error {
 	began := time.Now()
-	run := l.b.start(ctx, paced(began, consoleWrites, l.b.cfg.foreground, func(ctx context.Context, writer, n int) error {
+	run := l.b.start(ctx, crowd.Paced(began, consoleWrites, l.b.cfg.foreground, func(ctx context.Context, writer, n int) error {
 		return l.cat.replace(ctx, (writer*7919+n)%l.set.Products())
 	}))
-	if err := run.wait(l.b.cfg.warmup); err != nil {
-		return run.stopWith(err)
+	if err := run.Wait(l.b.cfg.warmup); err != nil {
+		return run.StopWith(err)
 	}
-	run.measure()
+	run.Measure()
 	if err := l.cost(ctx, ", "+measure.Number(consoleWrites)+" writes/s"); err != nil {
-		return run.stopWith(err)
+		return run.StopWith(err)
 	}
-	d, err := run.stop()
+	d, err := run.Stop()
 	if err != nil {
 		return err
 	}
-	l.b.say("  %s writes/s", measure.Number(d.perSecond))
+	l.b.say("  %s writes/s", measure.Number(d.PerSecond))
 	return l.cat.awaitIdle(ctx)
 }
 

@@ -39,7 +39,6 @@ const (
 
 // cut is the case of a host that falls silent.
 func (b *bench) cut(ctx context.Context) (err error) {
-	times := cmp.Or(b.cfg.times, cutTimes)
 	network, err := hosts.Open(ctx)
 	if err != nil {
 		b.say("  skipped: %v", err)
@@ -82,14 +81,14 @@ func (b *bench) cut(ctx context.Context) (err error) {
 	if o.writers, err = newSteadyWriters(into, set, cutEvery); err != nil {
 		return err
 	}
-	return o.run(ctx, times)
+	return o.run(ctx)
 }
 
 // cuts is one run of the case.
 type cuts struct{ outages }
 
-// run lets each event happen so many times, while clients are at work, and reports them.
-func (o *cuts) run(ctx context.Context, times int) error {
+// run lets each event happen while clients are at work, and reports them.
+func (o *cuts) run(ctx context.Context) error {
 	reads := judge.NewGroup(ctx)
 	defer reads.Stop()
 	items, err := o.writers.judged(reads)
@@ -119,13 +118,13 @@ func (o *cuts) run(ctx context.Context, times int) error {
 	}
 	o.writers.start(ctx, cutWriters, o.b.cfg.seed)
 	kinds := o.kinds()
-	err = o.happen(ctx, times, kinds)
+	err = o.happen(ctx, kinds)
 	reads.Stop()
 	if err = errors.Join(err, o.writers.stop()); err != nil {
 		return err
 	}
 	for i := range kinds {
-		o.report(&kinds[i], times >= judgedTimes)
+		o.report(&kinds[i])
 	}
 	o.b.sayFailed(o.writers.acks)
 	o.b.reportReads(reads, o.table)
@@ -136,6 +135,7 @@ func (o *cuts) run(ctx context.Context, times int) error {
 func (o *cuts) kinds() []outage {
 	alone := func(*share) *fleetMember { return o.fleet.stores[cutStores-1] }
 	beside := func(s *share) *fleetMember { return busiest(o.fleet.stores[:cutStores-1], s) }
+	times := cmp.Or(o.b.cfg.times, cutTimes)
 	var all []outage
 	for _, at := range []struct {
 		what         string
@@ -144,8 +144,8 @@ func (o *cuts) kinds() []outage {
 	}{{"a store", alone, 3, 6}, {"a store and a NATS server", beside, 10, 15}} {
 		all = append(
 			all,
-			outage{event: "SIGSTOP of " + at.what, victim: at.victim, leave: o.stop, back: o.resume, p50: at.p50, longest: at.longest},
-			outage{event: "cut of " + at.what, victim: at.victim, leave: o.pull, back: o.heal, p50: at.p50, longest: at.longest},
+			outage{event: "SIGSTOP of " + at.what, victim: at.victim, leave: o.stop, back: o.resume, times: times, p50: at.p50, longest: at.longest, judgedAt: judgedTimes},
+			outage{event: "cut of " + at.what, victim: at.victim, leave: o.pull, back: o.heal, times: times, p50: at.p50, longest: at.longest, judgedAt: judgedTimes},
 		)
 	}
 	return all

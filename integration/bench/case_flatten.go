@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/millrace/millrace/integration/bench/crowd"
 	"github.com/millrace/millrace/integration/bench/measure"
 )
 
@@ -133,7 +134,7 @@ func (b *bench) flattened(ctx context.Context, t *measure.Table, name string, pl
 		return err
 	}
 	watch, start := b.watch(), time.Now()
-	d, err := b.drive(ctx, crowd{crowdOfClients, place}, b.cfg.warmup, flattenOver*b.cfg.writeTime)
+	d, err := b.drive(ctx, crowd.Crowd{Writers: crowdOfClients, Write: place}, b.cfg.warmup, flattenOver*b.cfg.writeTime)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
@@ -143,14 +144,14 @@ func (b *bench) flattened(ctx context.Context, t *measure.Table, name string, pl
 	}
 	// All orders count here, those of the warm-up too: their rows are part of the wait.
 	orders := float64(placed())
-	d.cpu = time.Duration(float64(watch.Ours()) / orders)
+	d.CPU = time.Duration(float64(watch.Ours()) / orders)
 	r := t.Row(name)
-	r.Add("orders/s", d.perSecond)
+	r.Add("orders/s", d.PerSecond)
 	r.Add(withRows, orders/time.Since(start).Seconds())
 	r.Add("rows after the last order s", time.Since(answered).Seconds())
-	d.addLatencies(r, "order")
-	t.Others = append(t.Others, d.others)
-	b.say("  %s: %s orders/s, %s with rows, p99 %.3f ms", name, measure.Number(d.perSecond),
-		measure.Number(orders/time.Since(start).Seconds()), measure.Milliseconds(d.latencies.Quantile(0.99)))
+	d.AddLatencies(r, "order")
+	t.Others = append(t.Others, d.Others)
+	b.say("  %s: %s orders/s, %s with rows, p99 %.3f ms", name, measure.Number(d.PerSecond),
+		measure.Number(orders/time.Since(start).Seconds()), measure.Milliseconds(d.Latencies.Quantile(0.99)))
 	return nil
 }

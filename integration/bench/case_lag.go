@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/integration/bench/crowd"
 	"github.com/millrace/millrace/integration/bench/measure"
 )
 
@@ -83,9 +84,9 @@ func (s *shop) lagAt(ctx context.Context, t *measure.Table, name string, probes 
 		return 0, err
 	}
 	place := func(ctx context.Context, _, _ int) error { return s.place(ctx, drawn) }
-	clients := crowd{crowdOfClients, place}
+	clients := crowd.Crowd{Writers: crowdOfClients, Write: place}
 	if perSecond > 0 {
-		clients = paced(time.Now(), perSecond, crowdOfClients, place)
+		clients = crowd.Paced(time.Now(), perSecond, crowdOfClients, place)
 	}
 	var seen measure.Latencies
 	var done atomic.Bool
@@ -110,8 +111,8 @@ func (s *shop) lagAt(ctx context.Context, t *measure.Table, name string, probes 
 		return 0, err
 	}
 	r := t.Row(name)
-	r.Add("orders/s", d.perSecond)
-	r.Add("CPU µs/order", float64(d.cpu)/float64(time.Microsecond))
+	r.Add("orders/s", d.PerSecond)
+	r.Add("CPU µs/order", float64(d.CPU)/float64(time.Microsecond))
 	for _, q := range []struct {
 		column string
 		at     float64
@@ -119,10 +120,10 @@ func (s *shop) lagAt(ctx context.Context, t *measure.Table, name string, probes 
 		r.Add(q.column, measure.Milliseconds(seen.Quantile(q.at)))
 	}
 	r.Add("counted after the last order s", time.Since(start).Seconds())
-	t.Others = append(t.Others, d.others)
-	s.b.say("  %s: %s orders/s, lag p50 %.3f ms, p99 %.3f ms of %d", name, measure.Number(d.perSecond),
+	t.Others = append(t.Others, d.Others)
+	s.b.say("  %s: %s orders/s, lag p50 %.3f ms, p99 %.3f ms of %d", name, measure.Number(d.PerSecond),
 		measure.Milliseconds(seen.Quantile(0.5)), measure.Milliseconds(seen.Quantile(0.99)), len(seen))
-	return d.perSecond, nil
+	return d.PerSecond, nil
 }
 
 // probe is a customer by whom the lag is measured.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/integration/bench/crowd"
 	"github.com/millrace/millrace/integration/bench/dataset"
 	"github.com/millrace/millrace/integration/bench/measure"
 )
@@ -84,7 +85,7 @@ func (r *restarts) round(ctx context.Context) error {
 	if err := r.measureStart(ctx, afterStop); err != nil {
 		return err
 	}
-	writers := crowd{r.b.cfg.foreground, func(ctx context.Context, writer, n int) error {
+	writers := crowd.Crowd{Writers: r.b.cfg.foreground, Write: func(ctx context.Context, writer, n int) error {
 		return r.cat.replace(ctx, (writer*7919+n)%r.set.Products())
 	}}
 	if _, err := r.b.drive(ctx, writers, 0, r.b.cfg.writeTime); err != nil {

@@ -10,40 +10,37 @@ import (
 	"strings"
 	"time"
 
+	"github.com/millrace/millrace/integration/bench/crowd"
 	"github.com/millrace/millrace/integration/bench/measure"
 )
 
 const (
-	besideRounds = 3   // of the case takeover, at most
-	standbyBar   = 0.9 // times the writes without one
+	standbyBar = 0.9 // times the writes without one
 
 	besideStandby  = "writes, with a standby"
 	withoutStandby = "writes, without"
 )
 
-// besideColumns are the columns of what writes cost with a standby and without.
-var besideColumns = []string{"writes/s", "times without", "stores µs/write", "NATS µs/write", "clients µs/write"}
-
-// standby is the case of what a standby costs who writes: the part of the case takeover that needs nobody to go away.
+// standby is the case of what a standby costs who writes.
 func (b *bench) standby(ctx context.Context) error {
 	t := b.table("standby", "What a standby costs", fmt.Sprintf(
 		"%d stores, each a process, over one NATS server that is another process, on one machine; a container with %d partitions, and up to %s items of 1 KiB. "+
 			"%d writers replace items drawn at random, each after its last write was answered, by the client of Go over loopback, in turns with standbys: 1 and standbys: 0. "+
 			"The times are those of processors, of all stores together, of the NATS server, and of the writers.",
 		takeoverStores, takeoverPartitions, measure.Number(takeoverItems), takeoverPartitions*takeoverWriters))
-	t.Columns = besideColumns
+	t.Columns = []string{"writes/s", "times without", "stores µs/write", "NATS µs/write", "clients µs/write"}
 	return b.withStores(ctx, t, func(o *takeovers) error {
 		if err := o.beside(ctx, b.cfg.rounds); err != nil {
 			return err
 		}
-		o.judgeBeside(b.cfg.judged())
+		t.AtLeast("writes with a standby, beside none", t.Ratio(besideStandby, withoutStandby, "writes/s"), standbyBar, "times", b.cfg.judged())
 		return nil
 	})
 }
 
 // beside measures what a standby costs who writes, on a machine that has both.
 func (o *takeovers) beside(ctx context.Context, rounds int) error {
-	writers := crowd{takeoverPartitions * takeoverWriters, func(ctx context.Context, writer, n int) error {
+	writers := crowd.Crowd{Writers: takeoverPartitions * takeoverWriters, Write: func(ctx context.Context, writer, n int) error {
 		p := int(uint64(writer*1_000_003+n*7919) % uint64(o.set.Products()))
 		_, err := o.writers.into.Upsert(ctx, o.set.AppendProduct(nil, p))
 		return err
@@ -66,41 +63,36 @@ func (o *takeovers) beside(ctx context.Context, rounds int) error {
 		}
 	}
 	o.table.Beside(besideStandby, withoutStandby, "writes/s", "times without")
-	return o.declare(ctx, 1)
+	return nil
 }
 
 // besideOnce measures writes, and what processors spend on them in each kind of process.
-func (o *takeovers) besideOnce(ctx context.Context, writers crowd, row string) error {
+func (o *takeovers) besideOnce(ctx context.Context, writers crowd.Crowd, row string) error {
 	run := o.b.start(ctx, writers)
-	if err := run.wait(o.b.cfg.warmup); err != nil {
-		return run.stopWith(err)
+	if err := run.Wait(o.b.cfg.warmup); err != nil {
+		return run.StopWith(err)
 	}
-	run.measure()
+	run.Measure()
 	before := o.fleet.spent()
-	if err := run.wait(o.b.cfg.writeTime); err != nil {
-		return run.stopWith(err)
+	if err := run.Wait(o.b.cfg.writeTime); err != nil {
+		return run.StopWith(err)
 	}
 	after := o.fleet.spent()
-	d, err := run.stop()
+	d, err := run.Stop()
 	if err != nil {
 		return err
 	}
 	r := o.table.Row(row)
-	r.Add("writes/s", d.perSecond)
+	r.Add("writes/s", d.PerSecond)
 	var said strings.Builder
 	for _, kind := range []string{"stores", "NATS", "clients"} {
-		each := float64(after[kind]-before[kind]) / float64(time.Microsecond) / float64(max(len(d.latencies), 1))
+		each := float64(after[kind]-before[kind]) / float64(time.Microsecond) / float64(max(len(d.Latencies), 1))
 		r.Add(kind+" µs/write", each)
 		fmt.Fprintf(&said, ", %s %.0f µs", kind, each)
 	}
-	o.table.Others = append(o.table.Others, d.others)
-	o.b.say("  %s: %s/s%s a write", row, measure.Number(d.perSecond), said.String())
+	o.table.Others = append(o.table.Others, d.Others)
+	o.b.say("  %s: %s/s%s a write", row, measure.Number(d.PerSecond), said.String())
 	return nil
-}
-
-// judgeBeside adds the bar of what a standby may cost.
-func (o *takeovers) judgeBeside(judged bool) {
-	o.table.AtLeast("writes with a standby, beside none", o.table.Ratio(besideStandby, withoutStandby, "writes/s"), standbyBar, "times", judged)
 }
 
 // spent is the processors' time that each kind of process of a fleet has had.

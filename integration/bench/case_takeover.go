@@ -25,6 +25,7 @@ const (
 	takeoverAfter      = 14 * time.Second      // of the picture
 	takeoverLabel      = "Acknowledged writes in each 100 ms around a kill, a SIGSTOP and a planned stop"
 	judgedTimes        = 10
+	judgedKills        = 50
 
 	hangs = 10 * time.Second // of a store that is stopped
 	// goesOn is for how long the others must have had the partitions before a store that was killed starts again.
@@ -47,24 +48,23 @@ const (
 
 // takeover is the case of a store that owns partitions and goes away.
 func (b *bench) takeover(ctx context.Context) error {
-	times := cmp.Or(b.cfg.times, takeoverTimes)
 	t := b.table("takeover", "Take-over", fmt.Sprintf(
 		"%d stores, each a process, over one NATS server that is another process, on one machine; a container with %d partitions and standbys: 1, and up to %s items of 1 KiB. "+
 			"%d writers replace items drawn at random, each of one partition, every %s and each after its last write was answered, with an idempotency key, by the client of Go over loopback. "+
 			"The store that owns most is killed, or stopped by SIGSTOP and let go on after %s, or told to end by SIGTERM. The gap is the longest time in which no write to any one "+
 			"partition of that store was acknowledged. When it is back, it takes partitions again: that gap, of any partition, stands beside it. Without any event it is the longest of each partition in %s. Between two events everything has an owner "+
-			"and a warm standby again, and every store owns something. Errors are writes that the client gave up, of all that were begun. Behind the writers is the busiest of them for %s, from when the last writer has ended and the copies are warm; a store at rest is that %s later, for as long. Writes with and "+
-			"without a standby are those of as many writers, as fast as they are answered; case standby has that alone.",
+			"and a warm standby again, and every store owns something. Errors are writes that the client gave up, of all that were begun. Behind the writers is the busiest of them for %s, from when the last writer has ended and the copies are warm; a store at rest is that %s later, for as long. What a standby costs "+
+			"is the case standby.",
 		takeoverStores, takeoverPartitions, measure.Number(takeoverItems), takeoverPartitions*takeoverWriters, takeoverEvery, hangs, idles, rests, settles))
-	t.Columns = slices.Concat(gapColumns, []string{"CPU %"}, besideColumns)
+	t.Columns = append(slices.Clone(gapColumns), "CPU %")
 	return b.withStores(ctx, t, func(o *takeovers) error {
-		if err := o.beside(ctx, min(b.cfg.rounds, besideRounds)); err != nil {
+		if err := o.declare(ctx, 1); err != nil {
 			return err
 		}
 		if err := o.rest(ctx); err != nil {
 			return err
 		}
-		return o.events(ctx, times)
+		return o.events(ctx)
 	})
 }
 
@@ -152,33 +152,33 @@ func (o *takeovers) unasked(ctx context.Context, row string) error {
 
 // kinds are the events of the case.
 func (o *takeovers) kinds() []outage {
+	times := cmp.Or(o.b.cfg.times, takeoverTimes)
 	again, most := o.fleet.start, func(s *share) *fleetMember { return busiest(o.fleet.stores, s) }
 	return []outage{
-		{event: eventKill, victim: most, leave: o.kill, back: again, p50: 1.5, longest: 3},
-		{event: eventHang, victim: most, leave: hang, back: func(_ context.Context, s *fleetMember) error { return s.signal(syscall.SIGCONT) }, p50: 3, longest: 6},
-		{event: eventStop, victim: most, leave: func(_ context.Context, s *fleetMember, _ *share) error { return s.stop() }, back: again, longest: 0.3},
+		{event: eventKill, victim: most, leave: o.kill, back: again, times: cmp.Or(o.b.cfg.kills, times), p50: 1.5, longest: 3, judgedAt: judgedKills},
+		{event: eventHang, victim: most, leave: hang, back: func(_ context.Context, s *fleetMember) error { return s.signal(syscall.SIGCONT) }, times: times, p50: 3, longest: 6, judgedAt: judgedTimes},
+		{event: eventStop, victim: most, leave: func(_ context.Context, s *fleetMember, _ *share) error { return s.stop() }, back: again, times: times, longest: 0.3, judgedAt: judgedTimes},
 	}
 }
 
-// events lets each event happen so many times, while writers are at work, and reports them.
-func (o *takeovers) events(ctx context.Context, times int) error {
+// events lets each event happen while writers are at work, and reports them.
+func (o *takeovers) events(ctx context.Context) error {
 	kinds := o.kinds()
 	o.writers.start(ctx, takeoverWriters, o.b.cfg.seed)
 	err := o.nothing(ctx)
 	if err == nil {
-		err = o.happen(ctx, times, kinds)
+		err = o.happen(ctx, kinds)
 	}
 	if err = errors.Join(err, o.writers.stop()); err != nil {
 		return err
 	}
-	t, judged := o.table, times >= judgedTimes
 	for i := range kinds {
-		o.report(&kinds[i], judged)
+		o.report(&kinds[i])
 	}
+	t, judged := o.table, cmp.Or(o.b.cfg.times, takeoverTimes) >= judgedTimes
 	o.b.sayFailed(o.writers.acks)
 	t.AtMost("planned stop, errors", t.Series(eventStop, "errors"), 0, "", judged)
 	t.AtMost(storeAtRest, t.Series(storeAtRest, "CPU %"), storeIdleBar, "% of a processor", judged)
-	o.judgeBeside(judged)
 	return o.b.draw("takeover.svg", o.picture(takeoverLabel, kinds))
 }
 

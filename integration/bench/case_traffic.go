@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace/millrace/integration/bench/crowd"
 	"github.com/millrace/millrace/integration/bench/dataset"
 	"github.com/millrace/millrace/integration/bench/measure"
 )
@@ -78,7 +79,7 @@ func (w *world) trafficRound(ctx context.Context, t *measure.Table, s subject, a
 	for i := range random {
 		random[i] = rand.New(rand.NewPCG(w.b.cfg.seed, uint64(i)))
 	}
-	writers := crowd{len(random), func(ctx context.Context, writer, _ int) error {
+	writers := crowd.Crowd{Writers: len(random), Write: func(ctx context.Context, writer, _ int) error {
 		return a.replace(ctx, writer, w.set.Cold(random[writer]))
 	}}
 	idle, err := w.b.drive(ctx, writers, w.b.cfg.warmup, w.b.cfg.writeTime)
@@ -86,11 +87,11 @@ func (w *world) trafficRound(ctx context.Context, t *measure.Table, s subject, a
 		return err
 	}
 	run := w.b.start(ctx, writers)
-	if err := run.wait(w.b.cfg.warmup); err != nil {
-		return run.stopWith(err)
+	if err := run.Wait(w.b.cfg.warmup); err != nil {
+		return run.StopWith(err)
 	}
 	source := w.rename(s)
-	run.measure()
+	run.Measure()
 	start := time.Now()
 	var touched time.Duration
 	var touchErr error
@@ -109,29 +110,29 @@ func (w *world) trafficRound(ctx context.Context, t *measure.Table, s subject, a
 	if err == nil {
 		err = a.await(ctx, source)
 	}
-	took := run.pause()
+	took := run.Pause()
 	second.Wait()
 	if err = errors.Join(err, touchErr); err != nil {
-		return run.stopWith(err)
+		return run.StopWith(err)
 	}
-	busy, err := run.stop()
+	busy, err := run.Stop()
 	if err != nil {
 		return err
 	}
-	busy.perSecond = float64(len(busy.latencies)) / took.Seconds()
+	busy.PerSecond = float64(len(busy.Latencies)) / took.Seconds()
 	r := t.Row(a.name)
-	r.Add("idle writes/s", idle.perSecond)
-	r.Add("idle p50 ms", measure.Milliseconds(idle.latencies.Quantile(0.5)))
-	r.Add("idle p99 ms", measure.Milliseconds(idle.latencies.Quantile(0.99)))
-	r.Add("writes/s", busy.perSecond)
-	r.Add("p50 ms", measure.Milliseconds(busy.latencies.Quantile(0.5)))
-	r.Add("p99 ms", measure.Milliseconds(busy.latencies.Quantile(0.99)))
+	r.Add("idle writes/s", idle.PerSecond)
+	r.Add("idle p50 ms", measure.Milliseconds(idle.Latencies.Quantile(0.5)))
+	r.Add("idle p99 ms", measure.Milliseconds(idle.Latencies.Quantile(0.99)))
+	r.Add("writes/s", busy.PerSecond)
+	r.Add("p50 ms", measure.Milliseconds(busy.Latencies.Quantile(0.5)))
+	r.Add("p99 ms", measure.Milliseconds(busy.Latencies.Quantile(0.99)))
 	r.Add("rename ms", measure.Milliseconds(renamed))
 	r.Add("same item ms", measure.Milliseconds(touched))
 	r.Add("copies/s", float64(len(s.products))/took.Seconds())
-	t.Others = append(t.Others, busy.others)
-	w.b.say("  %s: p99 %.2f ms idle, %.2f ms during a fan-out of %.2f s", a.name, measure.Milliseconds(idle.latencies.Quantile(0.99)),
-		measure.Milliseconds(busy.latencies.Quantile(0.99)), took.Seconds())
+	t.Others = append(t.Others, busy.Others)
+	w.b.say("  %s: p99 %.2f ms idle, %.2f ms during a fan-out of %.2f s", a.name, measure.Milliseconds(idle.Latencies.Quantile(0.99)),
+		measure.Milliseconds(busy.Latencies.Quantile(0.99)), took.Seconds())
 	return nil
 }
 

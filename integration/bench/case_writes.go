@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace/millrace/integration/bench/crowd"
 	"github.com/millrace/millrace/integration/bench/dataset"
 	"github.com/millrace/millrace/integration/bench/measure"
 	"github.com/millrace/millrace/store"
@@ -214,13 +215,13 @@ func (b *bench) writesBy(ctx context.Context, t *measure.Table, name string, wri
 	if err := b.quiet(ctx); err != nil {
 		return err
 	}
-	d, err := b.drive(ctx, crowd{b.cfg.writers, write}, b.cfg.warmup, b.cfg.writeTime)
+	d, err := b.drive(ctx, crowd.Crowd{Writers: b.cfg.writers, Write: write}, b.cfg.warmup, b.cfg.writeTime)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	d.addTo(t.Row(name))
-	t.Others = append(t.Others, d.others)
-	b.say("  %s: %s writes/s, p50 %.3f ms, p99 %.3f ms", name, measure.Number(d.perSecond),
-		measure.Milliseconds(d.latencies.Quantile(0.5)), measure.Milliseconds(d.latencies.Quantile(0.99)))
+	d.AddTo(t.Row(name))
+	t.Others = append(t.Others, d.Others)
+	b.say("  %s: %s writes/s, p50 %.3f ms, p99 %.3f ms", name, measure.Number(d.PerSecond),
+		measure.Milliseconds(d.Latencies.Quantile(0.5)), measure.Milliseconds(d.Latencies.Quantile(0.99)))
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/millrace/millrace/integration/bench/crowd"
 	"github.com/millrace/millrace/integration/bench/dataset"
 	"github.com/millrace/millrace/integration/bench/measure"
 	"github.com/millrace/millrace/store"
@@ -184,25 +185,25 @@ func (w *yearsWrites) measure(ctx context.Context, at *turn) (took time.Duration
 	if err != nil {
 		return 0, err
 	}
-	run := w.b.start(ctx, crowd{w.b.cfg.writers, at.write(into)})
-	if err := run.wait(w.b.cfg.warmup); err != nil {
-		return 0, run.stopWith(err)
+	run := w.b.start(ctx, crowd.Crowd{Writers: w.b.cfg.writers, Write: at.write(into)})
+	if err := run.Wait(w.b.cfg.warmup); err != nil {
+		return 0, run.StopWith(err)
 	}
-	run.measure()
+	run.Measure()
 	for {
-		if err := run.wait(min(time.Second, at.time-time.Since(run.began))); err != nil {
-			return 0, run.stopWith(err)
+		if err := run.Wait(min(time.Second, at.time-run.Since())); err != nil {
+			return 0, run.StopWith(err)
 		}
 		snapshots, err := m.counter(ctx, snapshotsTaken)
 		if err != nil {
-			return 0, run.stopWith(err)
+			return 0, run.StopWith(err)
 		}
-		if time.Since(run.began) >= at.time || at.snapshots > 0 && int(snapshots) >= at.snapshots*at.partitions {
+		if run.Since() >= at.time || at.snapshots > 0 && int(snapshots) >= at.snapshots*at.partitions {
 			break
 		}
 	}
-	took = time.Since(run.began)
-	d, err := run.stop()
+	took = run.Since()
+	d, err := run.Stop()
 	if err != nil {
 		return 0, err
 	}
@@ -220,7 +221,7 @@ func (s *session) readAll(ctx context.Context, c *store.Container) error {
 }
 
 // add puts what was measured in a turn into its row.
-func (w *yearsWrites) add(ctx context.Context, at *turn, m *served, d *driven) error {
+func (w *yearsWrites) add(ctx context.Context, at *turn, m *served, d *crowd.Measured) error {
 	snapshots, err := m.counter(ctx, snapshotsTaken)
 	if err != nil {
 		return err
@@ -230,11 +231,11 @@ func (w *yearsWrites) add(ctx context.Context, at *turn, m *served, d *driven) e
 		return err
 	}
 	r := w.table.Row(at.row)
-	d.addTo(r)
+	d.AddTo(r)
 	r.Add("snapshots", snapshots)
 	r.Add("trims", trims)
-	w.table.Others = append(w.table.Others, d.others)
-	w.b.say("  %s: %s writes/s, p99 %.3f ms, %.0f snapshots, %.0f trims", at.row, measure.Number(d.perSecond),
-		measure.Milliseconds(d.latencies.Quantile(0.99)), snapshots, trims)
+	w.table.Others = append(w.table.Others, d.Others)
+	w.b.say("  %s: %s writes/s, p99 %.3f ms, %.0f snapshots, %.0f trims", at.row, measure.Number(d.PerSecond),
+		measure.Milliseconds(d.Latencies.Quantile(0.99)), snapshots, trims)
 	return addPeak(r, m.child)
 }

@@ -27,6 +27,7 @@ type config struct {
 	orders     int
 	items      int
 	times      int
+	kills      int
 	rounds     int
 	seed       uint64
 	partitions int
@@ -40,6 +41,7 @@ type config struct {
 	dir        string
 	keep       bool
 	postgres   string
+	anchors    string
 	binary     string
 	json       bool
 	save       string
@@ -103,6 +105,7 @@ func parse(args []string, usage io.Writer) (*config, error) {
 	f.IntVar(&cfg.orders, "orders", fullBackfill, "number of orders in backfill; bars are judged at 250,000")
 	f.IntVar(&cfg.items, "items", fullAge, "number of items in age; bars are judged at 100,000")
 	f.IntVar(&cfg.times, "times", 0, "how often the items of the old container in age are written, default 50, how often each event of takeover, cut and worker happens, default 5, a split, default 3, and a move and a rolling restart, default 1; bars are judged at 50, at 10 (of worker at 5), at 3, and at 1")
+	f.IntVar(&cfg.kills, "kills", 0, "how often takeover kills a store, default as often as -times; the bars are judged at 50")
 	f.IntVar(&cfg.rounds, "rounds", 5, "times that each measurement is taken")
 	f.Uint64Var(&cfg.seed, "seed", 1, "decides the data")
 	f.IntVar(&cfg.partitions, "partitions", 1, "physical partitions of the product container, except in writes, which does 1 and 4, and in years, which does 4")
@@ -116,6 +119,7 @@ func parse(args []string, usage io.Writer) (*config, error) {
 	f.StringVar(&cfg.dir, "dir", "", "`directory` for all data, on the disk to be measured; default a new one in $TMPDIR")
 	f.BoolVar(&cfg.keep, "keep", false, "leave the data where it is")
 	f.StringVar(&cfg.postgres, "postgres", "auto", "auto starts the one that is installed, off does without, else a `URL`")
+	f.StringVar(&cfg.anchors, "anchors", "", "also measure SQLite, Redis and Tarantool in orders, by the module in this `directory`: integration/bench/anchors. It needs a C compiler and Debian's redis-server and tarantool; which is not installed is skipped")
 	f.StringVar(&cfg.binary, "binary", "", "millrace `binary` for memory, restart, console, years, takeover, standby, cut, rolling, move, worker and split; default is built from this module")
 	f.BoolVar(&cfg.json, "json", false, "print the report as JSON")
 	f.StringVar(&cfg.save, "save", "", "also write the report as JSON to this `file`")
@@ -144,6 +148,7 @@ func (c *config) check() error {
 		{"customers", c.customers, 1},
 		{"orders", c.orders, 1},
 		{"times", c.times, 0},
+		{"kills", c.kills, 0},
 		{"rounds", c.rounds, 1},
 		{"partitions", c.partitions, 1},
 		{"writers", c.writers, 1},
@@ -159,7 +164,7 @@ func (c *config) check() error {
 	if wrong != nil {
 		return errors.New(strings.Join(wrong, "; "))
 	}
-	return nil
+	return checkAnchors(c.anchors)
 }
 
 // judged says whether the run is of the size that the bars are about.

@@ -31,8 +31,10 @@ type outage struct {
 	// leave lets it go away, and returns when it is to come back.
 	leave func(ctx context.Context, victim *fleetMember, before *share) error
 	back  func(ctx context.Context, victim *fleetMember) error
+	times int // how often it happens
 
 	p50, longest float64 // bars, in s; 0 is none
+	judgedAt     int     // how often it has to happen for them to be judged
 }
 
 // happened is one event, and what clients saw of it.
@@ -48,13 +50,19 @@ type happened struct {
 // pictureBefore is how long before an event its picture begins.
 const pictureBefore = 2 * time.Second
 
-// happen lets each event happen so many times, in turns.
-func (o *outages) happen(ctx context.Context, times int, events []outage) error {
-	for n := range times {
+// happen lets each event happen as often as it is to, in turns; those that happen more often than others go on alone.
+func (o *outages) happen(ctx context.Context, events []outage) error {
+	for n, more := 0, true; more; n++ {
+		more = false
 		for i := range events {
-			if err := o.once(ctx, &events[i], n+1); err != nil {
-				return fmt.Errorf("%s %d: %w", events[i].event, n+1, err)
+			e := &events[i]
+			if n >= e.times {
+				continue
 			}
+			if err := o.once(ctx, e, n+1); err != nil {
+				return fmt.Errorf("%s %d: %w", e.event, n+1, err)
+			}
+			more = true
 		}
 	}
 	return nil
@@ -109,7 +117,8 @@ func (o *outages) once(ctx context.Context, e *outage, n int) error {
 var gapColumns = []string{"events", "gap p50 s", "gap p95 s", "gap max s", "others max s", "gap on return max s", "errors"}
 
 // report puts the events of a kind into their row, and adds its bars.
-func (o *outages) report(e *outage, judged bool) {
+func (o *outages) report(e *outage) {
+	judged := e.times >= e.judgedAt
 	var gaps, backs, rests measure.Latencies
 	failed := 0
 	for i := range o.done {
