@@ -22,6 +22,7 @@ const remoteMax = 1024
 // subscription answers a partition's requests that come over NATS: all on one
 // subject, those that read on another.
 type subscription struct {
+	nc      *nats.Conn
 	subs    []*nats.Subscription
 	slots   chan struct{}
 	closed  []chan struct{} // of each: no message comes any more
@@ -32,15 +33,15 @@ type subscription struct {
 	queries map[string]context.CancelFunc // under way, by the names that their clients gave them
 }
 
-func newSubscription() *subscription {
-	return &subscription{slots: make(chan struct{}, remoteMax), turns: newTurns(), queries: map[string]context.CancelFunc{}}
+func newSubscription(nc *nats.Conn) *subscription {
+	return &subscription{nc: nc, slots: make(chan struct{}, remoteMax), turns: newTurns(), queries: map[string]context.CancelFunc{}}
 }
 
 // subscribe serves p on its subjects until stop is called. A drain ends ctx and
 // not the requests under way: the partition answers everybody before it stops.
 func (s *Server) subscribe(ctx context.Context, p *Partition) (*subscription, error) {
 	ctx = context.WithoutCancel(ctx)
-	o := newSubscription()
+	o := newSubscription(s.nc)
 	for _, subject := range []string{store.RequestSubject(p.id), store.ReadSubject(p.id)} {
 		readsOnly := subject == store.ReadSubject(p.id)
 		sub, err := s.nc.Subscribe(subject, o.receive(ctx, func(ctx context.Context, m *nats.Msg) {
@@ -202,23 +203,40 @@ func (o *subscription) cancel(id string) {
 // stop ends the subscription and waits until what has come already is answered:
 // by a partition that has stopped, with "not the owner", so that the client asks
 // the next one.
+//
+// The client of NATS tells each server that it reconnects to of all its subscriptions, and of one that drains meanwhile never
+// again that it has ended. That server believes that somebody listens, and takes what comes between this owner and the next
+// one for delivered: nobody is told that there is nobody. So a subscription ends at once when the connection is lost under it.
+// Who had asked and is not answered asks again, as everybody who asked on that connection.
 func (o *subscription) stop() {
-	var draining []chan struct{}
-	for i, sub := range o.subs {
-		if err := sub.Drain(); err == nil { // an error means that the connection is closed
-			draining = append(draining, o.closed[i])
-		}
+	lost := o.nc.StatusChanged(nats.RECONNECTING) // before it drains
+	defer o.nc.RemoveStatusListener(lost)
+	for _, sub := range o.subs {
+		_ = sub.Drain() // fails only where the connection is closed, and then nothing is on its way
 	}
-	late := time.After(drainMax)
-	for _, closed := range draining {
-		select {
-		case <-closed:
-			continue
-		case <-late:
-		}
-		break // the time is that of all of them
+	o.drained(lost)
+	for _, sub := range o.subs {
+		_ = sub.Unsubscribe() // of one that has drained there is nothing to end
 	}
 	o.answers.Wait()
+}
+
+// drained waits until no message comes any more. It ends earlier where the connection is lost, and after drainMax.
+func (o *subscription) drained(lost <-chan nats.Status) {
+	if o.nc.IsReconnecting() {
+		return
+	}
+	late := time.NewTimer(drainMax)
+	defer late.Stop()
+	for _, closed := range o.closed {
+		select {
+		case <-closed:
+		case <-lost:
+			return
+		case <-late.C:
+			return
+		}
+	}
 }
 
 // drainMax bounds the wait for messages that are on their way while a
@@ -326,7 +344,7 @@ func (s *Server) serveCopy(ctx context.Context, p *Partition, fresh func() bool)
 	ctx, cancel := context.WithCancel(ctx)
 	p.lease, p.closed = copyRight{ends: ctx}, true // nothing is decided here
 	c := &readCopy{s, p, fresh}
-	o := newSubscription()
+	o := newSubscription(s.nc)
 	sub, err := s.nc.QueueSubscribe(store.StandbySubject(p.id), "standbys", o.receive(ctx, func(ctx context.Context, m *nats.Msg) {
 		s.answer(ctx, p, m, true, func(ctx context.Context, r *store.Request) *store.Response {
 			lsn, err := atLeast(m)
