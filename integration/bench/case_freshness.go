@@ -38,8 +38,8 @@ func (b *bench) freshness(ctx context.Context) error {
 			}
 		}
 		judged := b.cfg.judged()
-		t.AtMost("freshness, p50", t.Series(ofMillrace, "fresh p50 ms"), 1.5, "ms", judged)
-		t.AtMost("freshness, p99", t.Series(ofMillrace, "fresh p99 ms"), 10, "ms", judged)
+		t.AtMost("freshness, p50", t.Series(ofMillrace, "fresh p50 ms"), 0.4, "ms", judged)
+		t.AtMost("freshness, p99", t.Series(ofMillrace, "fresh p99 ms"), 3, "ms", judged)
 		return nil
 	})
 }

@@ -102,9 +102,11 @@ func (b *bench) rename(ctx context.Context) error {
 		judged := b.cfg.judged()
 		rate := func(s subject, system string) measure.Series { return t.Series(s.what+": "+system, "copies/s") }
 		against := func(s subject, peer string) measure.Series { return rate(s, ofMillrace).Over(rate(s, peer)) }
-		t.AtLeast(hot.what+", beside jsonb", against(hot, ofJSONB), 2.5, "times", judged)
+		t.AtLeast(hot.what+", beside jsonb", against(hot, ofJSONB), 4, "times", judged)
 		t.AtLeast(hot.what+", beside plain columns", against(hot, ofPlain), 0.8, "times", judged)
+		t.AtLeast(subjects[0].what+", beside jsonb", against(subjects[0], ofJSONB), 1.5, "times", judged)
 		t.AtLeast(tag.what+", beside jsonb", against(tag, ofJSONB), 4, "times", judged)
+		t.AtLeast(tag.what+", beside plain columns", against(tag, ofPlain), 1.5, "times", judged)
 		t.AtLeast(hot.what+", beside one by one ("+slow.what+")", rate(hot, ofMillrace).Over(rate(slow, ofConsumer)), 20, "times", judged)
 		return nil
 	})
@@ -140,7 +142,7 @@ func (w *world) renameRounds(ctx context.Context) error {
 	}
 	beside(t, s)
 	judged := w.b.cfg.judged()
-	t.AtLeast(s.what+", beside jsonb", t.Ratio(s.what+": "+ofMillrace, s.what+": "+ofJSONB, "copies/s"), 1.5, "times", judged)
+	t.AtLeast(s.what+", beside jsonb", t.Ratio(s.what+": "+ofMillrace, s.what+": "+ofJSONB, "copies/s"), 2.5, "times", judged)
 	// The smallest category of the other data set, if it was measured in this run.
 	for _, other := range w.b.report.Tables {
 		if other.ID == "rename" && len(other.Rows) > 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/integration/bench/measure"
 )
 
-const verifyBar = 200_000 // copies/s
+const verifyBar = 500_000 // copies/s
 
 // verify is the case of the comparison of all copies with their sources.
 func (b *bench) verify(ctx context.Context) error {
