@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,11 +23,24 @@ const (
 )
 
 // ask sends m, which is r encoded, and waits for its answer. If ctx ends before a query is
-// answered, it tells the owner.
+// answered, it tells the owner. The error is errLost if the connection was lost while it waited, there is
+// another one, and somebody asks again.
 func (c *Client) ask(ctx context.Context, m *nats.Msg, r *Request) (*nats.Msg, error) {
-	if r.Query == nil {
-		return c.nc.RequestMsgWithContext(ctx, m)
+	if r.mayRepeat() {
+		waiting, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		defer c.link.watch(c.nc, func() { cancel(errLost) })()
+		ctx = waiting
 	}
+	if r.Query != nil {
+		return c.askQuery(ctx, m)
+	}
+	msg, err := c.nc.RequestMsgWithContext(ctx, m)
+	return msg, orLost(ctx, err)
+}
+
+// askQuery is ask of a query.
+func (c *Client) askQuery(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
 	id := rand.Text()
 	if m.Header == nil {
 		m.Header = nats.Header{}
@@ -37,7 +51,83 @@ func (c *Client) ask(ctx context.Context, m *nats.Msg, r *Request) (*nats.Msg, e
 		// Whether it arrives does not matter much: a query ends by itself.
 		_ = c.nc.PublishMsg(&nats.Msg{Subject: m.Subject, Header: nats.Header{HeaderCancel: {id}}})
 	}
-	return msg, err
+	return msg, orLost(ctx, err)
+}
+
+// errLost says that the connection was lost on which a request went out.
+var errLost = errors.New("the connection was lost meanwhile")
+
+// orLost returns errLost if ctx has ended for it, else err.
+func orLost(ctx context.Context, err error) error {
+	if err != nil && errors.Is(context.Cause(ctx), errLost) {
+		return errLost
+	}
+	return err
+}
+
+// link tells requests that wait for an answer when the connection is back on which they went out. A loss takes along
+// what was on its way, the request or its answer, and nats.go goes on waiting:
+//
+//	sent on connection 1, which is lost      told when connection 2 is there
+//	sent meanwhile                           goes out on connection 2, which nats.go keeps it for
+//
+// Its goroutine lives as long as the connection.
+type link struct {
+	follow sync.Once
+
+	mu      sync.Mutex
+	waiting map[*sent]struct{}
+}
+
+// sent is a request that went out.
+type sent struct {
+	on   connection
+	lost func()
+}
+
+// watch has lost called when another connection has taken the place of the one on which a request is sent from now on.
+// stop ends that.
+func (l *link) watch(nc *nats.Conn, lost func()) (stop func()) {
+	l.follow.Do(func() {
+		l.waiting = map[*sent]struct{}{}
+		changed := nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
+		if nc.IsClosed() { // of which nobody may have told changed
+			nc.RemoveStatusListener(changed)
+			return
+		}
+		go l.run(nc, changed)
+	})
+	s := &sent{on: present(nc), lost: lost}
+	if nc.IsReconnecting() {
+		s.on++
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.waiting[s] = struct{}{}
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.waiting, s)
+	}
+}
+
+// run tells requests of lost connections, until nc is closed.
+func (l *link) run(nc *nats.Conn, changed chan nats.Status) {
+	defer nc.RemoveStatusListener(changed)
+	for status := range changed {
+		if status == nats.CLOSED {
+			return
+		}
+		now := present(nc)
+		l.mu.Lock()
+		for s := range l.waiting {
+			if s.on < now {
+				delete(l.waiting, s)
+				s.lost()
+			}
+		}
+		l.mu.Unlock()
+	}
 }
 
 const (

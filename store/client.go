@@ -65,6 +65,9 @@ type ClientConfig struct {
 // ErrUnknown too, if it is undecided, or if it may have overtaken one: messages keep their order on
 // one connection, and not from one to the next.
 //
+// Where the client's own connection is lost, what waits for an answer is asked again as soon as there is another
+// connection (link), as far as it is asked again at all.
+//
 // A partition that nobody has may have been split. Container.Do looks for that, and goes on in the child that holds what
 // the request names (lineage.go); the client, which does not know containers, does not.
 type Client struct {
@@ -73,6 +76,7 @@ type Client struct {
 	cfg     ClientConfig
 	logs    logs
 	quorum  *quorum
+	link    link
 	silent  sync.Map // feed.Partition to the time.Time from which on its standby is asked again before the owner
 }
 
@@ -360,8 +364,11 @@ func (c *Client) connection(r *Request, h Handler) connection {
 	if h != nil || !r.once() || !r.repeatable() {
 		return 0
 	}
-	return connection(c.nc.Stats().Reconnects + 1)
+	return present(c.nc)
 }
+
+// present returns the connection that nc has, or had last. It asks nc's lock.
+func present(nc *nats.Conn) connection { return connection(nc.Stats().Reconnects + 1) }
 
 // heldLease tells whether a process that did not decide a request, because it gives the partition
 // up, held its lease when it had the request: then nobody else got it.

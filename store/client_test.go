@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -109,6 +110,51 @@ func TestI2_ARefusalDoesNotSpeakForAnAttemptOnAnotherConnection(t *testing.T) {
 				t.Errorf("behind %d attempts: %v", attempts, err)
 			}
 		})
+	}
+}
+
+// TestClient_AsksAgainWhenItsConnectionIsBack has a client lose its connection with the answer to each of its first attempts.
+func TestClient_AsksAgainWhenItsConnectionIsBack(t *testing.T) {
+	t.Parallel()
+	l := natstest.NewLine(natstest.Start(t))
+	nc, again := l.Connect(t)
+	key, err := feed.NewPartitionKey("k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := feed.Partition{Container: "c", Number: 1}
+	var keys []string
+	if _, err := l.Server.NC.Subscribe(store.RequestSubject(p), func(m *nats.Msg) {
+		r, err := store.DecodeRequest(m.Data)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if keys = append(keys, r.Transact.IdempotencyKey); len(keys) <= 3 {
+			l.Cut(t)
+			<-again
+			return
+		}
+		if err := m.Respond(store.EncodeResponse(&store.Response{Transact: &store.TransactResult{LSN: 7, Results: []store.OpResult{{}}}}, r)); err != nil {
+			t.Error(err)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	// The owner is silent otherwise too, so that nothing else has the client ask again.
+	if _, err := l.Server.NC.Subscribe(store.ReadSubject(p), func(*nats.Msg) {}); err != nil {
+		t.Fatal(err)
+	}
+	// Three attempts that wait for their answers would take it six seconds.
+	client := store.NewClient(nc, catalogOf(t, l.Server.JS), store.ClientConfig{Timeout: 5 * time.Second})
+	resp, err := client.Do(t.Context(), &store.Request{Partition: p, Transact: &store.Transact{
+		Key: key, IdempotencyKey: "once", Ops: []store.Operation{{Kind: store.OpDelete, ID: "1"}},
+	}})
+	if err != nil || resp.Transact.LSN != 7 {
+		t.Fatalf("%v: %v", resp, err)
+	}
+	if want := []string{"once", "once", "once", "once"}; !slices.Equal(keys, want) {
+		t.Errorf("asked under the keys %q", keys)
 	}
 }
 
