@@ -98,6 +98,81 @@ func TestI5_ASplitForgetsNothingThatWasGivenUp(t *testing.T) {
 	}
 }
 
+const splitBrands = `
+apiVersion: millrace/v1
+kind: Container
+metadata: {name: brand}
+spec: {partitionKey: [/id], partitions: 1, changeFeed: {retention: 0s}}
+---
+apiVersion: millrace/v1
+kind: Container
+metadata: {name: order}
+spec: {partitionKey: [/customerId], partitions: 1}
+---
+apiVersion: millrace/v1
+kind: Pipeline
+metadata: {name: brands}
+spec:
+  source: {container: brand}
+  cascade:
+    into: order
+    match: {brandId: id}
+    set: {brand: name}
+`
+
+// TestI6_ASplitForgetsNoRefusedCopy: an item had no room for the copy of a source whose partition is split since. That lies
+// in the dead letters alone, and the checkpoint has passed it. The partition is remembered until somebody has tried it again
+// with success, and it can be tried.
+func TestI6_ASplitForgetsNoRefusedCopy(t *testing.T) {
+	t.Parallel()
+	n := newTrimmedNode(t)
+	w := &ward{node: n.node}
+	var err error
+	if w.letters, err = processors.OpenDeadLetters(t.Context(), w.client); err != nil {
+		t.Fatal(err)
+	}
+	n.apply(t, decode(t, splitBrands))
+	n.work(t, n.client, compile.SinkLimits{})
+	const full = `{"id":"o1","customerId":"c1","brandId":"b1","brand":"A","pad":"%s"}`
+	for i := range 40 {
+		w.put(t, "brand", fmt.Sprintf(`{"id":"b%d","name":"A"}`, i))
+	}
+	w.put(t, "order", fmt.Sprintf(full, strings.Repeat("x", store.ItemBytesMax-len(full)+len("%s"))))
+	w.idle(t)
+	w.put(t, "brand", `{"id":"b1","name":"longer"}`)
+	letter := w.gaveUp(t, "brands", 1)[0]
+	if letter.Target == "" || letter.Role != processors.RoleSource {
+		t.Fatalf("given up is %+v", letter)
+	}
+	n.allowed.Store(true)
+	n.split(t, "brand", 0)
+
+	if err := w.letters.Retry(t.Context(), letter.Pipeline, letter.ID); err != nil {
+		t.Fatal(err)
+	}
+	poll.Until(t, func() error {
+		now, err := w.letters.Get(t.Context(), letter.Pipeline, letter.ID)
+		if err != nil {
+			return err
+		}
+		return poll.Unless(now.Retry.IsZero() && now.Attempts > letter.Attempts, "nobody tries again what a partition gave up that was split")
+	})
+	if former := n.container(t, "brand").Info().Former; len(former) != 1 {
+		t.Errorf("remembered are %+v", former)
+	}
+	w.put(t, "order", fmt.Sprintf(full, ""))
+	if err := w.letters.Retry(t.Context(), letter.Pipeline, letter.ID); err != nil {
+		t.Fatal(err)
+	}
+	w.gaveUp(t, "brands", 0)
+	poll.Until(t, func() error {
+		former := n.container(t, "brand").Info().Former
+		return poll.Unless(len(former) == 0, fmt.Sprintf("still remembered are %+v", former))
+	})
+	w.idle(t)
+	w.equal(t, "tried again")
+}
+
 // split splits a partition in the middle, and waits until its children are read and have snapshots of their own, so that
 // nothing keeps its log but what is not done yet.
 func (n *trimmedNode) split(t testing.TB, container string, number uint32) {

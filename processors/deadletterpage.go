@@ -282,6 +282,26 @@ func deadLetterPrefix(r Resource) string {
 	return (&DeadLetter{Generation: r.Generation, Role: r.Role, Partition: r.Partition.String()}).idPrefix()
 }
 
+// errFound ends a scan that has found what it looked for.
+var errFound = errors.New("found")
+
+// any says whether a processor has dead letters.
+func (d *DeadLetters) any(ctx context.Context, r Resource) (bool, error) {
+	err := d.scan(ctx, r.Pipeline, deadLetterPrefix(r), 1, func(item *store.Item) error {
+		if readDeadLetter(r.Pipeline, item).Of(r) {
+			return errFound
+		}
+		return nil
+	})
+	switch {
+	case errors.Is(err, errFound):
+		return true, nil
+	case errors.Is(err, store.ErrNotFound):
+		return false, nil // nothing was ever given up
+	}
+	return false, err
+}
+
 // retriesAsked returns the dead letters of a processor whose retry was asked for, in the order of
 // their changes, as the feed would bring them. There may be more, behind them in that order: they
 // are found when these are tried.

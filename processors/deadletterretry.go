@@ -210,6 +210,7 @@ func (r *run) retryAsked(ctx context.Context, l *DeadLetter, early bool) error {
 	if err != nil && ctx.Err() == nil {
 		r.term.Logger.WarnContext(ctx, "the outcome of a retry was not written; it is tried again", slog.Any("error", err))
 	}
+	r.looked = time.Time{} // it may have been the last one
 	r.markDirty()
 	r.heartbeat()
 	return nil

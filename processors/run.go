@@ -71,6 +71,7 @@ type run struct {
 	savedDone int64       // copies and rows that it counted
 	tooLarge  error       // no checkpoint can be written any more, and why
 	asked     bool        // the processor was told that nothing more comes
+	looked    time.Time   // when it was looked for dead letters of a partition that was split
 	older     sample      // from which the rate is told
 	newer     sample      // from which it will be
 	traces    traceSet    // of what the next checkpoint covers

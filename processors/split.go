@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"time"
 
 	"github.com/millrace/millrace/feed"
 )
@@ -26,11 +27,17 @@ type Parent struct {
 type Split struct {
 	First    feed.LSN `json:"first"`
 	Children []uint32 `json:"children"`
+	// Letters says that there may be dead letters of the partition. Those of targets that refused their copies are all
+	// that tells of these: nothing is parked for them.
+	Letters bool `json:"letters,omitempty"`
 }
 
 // Ended says whether nothing is left to do for a partition that was split. What was given up may be tried again as long
 // as it is not. A backfill that is not done is its children's, see child.
-func (c *Checkpoint) Ended() bool {
+func (c *Checkpoint) Ended() bool { return c.isIdle() && !c.Split.Letters }
+
+// isIdle is Ended but for dead letters.
+func (c *Checkpoint) isIdle() bool {
 	return c.Split != nil && len(c.Parked) == 0 && !slices.ContainsFunc(c.Jobs, func(j Job) bool { return j.Source != BackfillJob })
 }
 
@@ -103,7 +110,7 @@ func (r *run) endIfSplit(ctx context.Context) error {
 			return err
 		}
 	}
-	if cp := r.presentCheckpoint(); !cp.Ended() {
+	if cp := r.presentCheckpoint(); !cp.isIdle() || cp.Split.Letters && r.hasLetters(ctx) {
 		return nil
 	}
 	if !r.savedAs((*Checkpoint).Ended) {
@@ -113,6 +120,30 @@ func (r *run) endIfSplit(ctx context.Context) error {
 	}
 	r.term.Logger.InfoContext(ctx, "the partition was split, and its children are read in its place", slog.String("last", end.Last.String()))
 	return ErrEnded
+}
+
+// hasLetters says whether there may be dead letters of the partition, and notes it if there are none. It asks the store, for
+// which the loop may wait now: only a retry is left to do, and what it gives up is written before the loop goes on.
+func (r *run) hasLetters(ctx context.Context) bool {
+	if time.Since(r.looked) < retryPollInterval {
+		return true
+	}
+	r.looked = time.Now()
+	looking, cancel := context.WithTimeout(ctx, measureMax)
+	defer cancel()
+	there, err := r.host.deadLetters.any(looking, r.Resource)
+	if err != nil {
+		r.term.Logger.DebugContext(ctx, "the dead letters cannot be read now", slog.Any("error", err))
+	}
+	if err != nil || there {
+		return true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	none := *r.cp.Split // checkpoints that are being written have the other
+	none.Letters = false
+	r.cp.Split = &none
+	return false
 }
 
 // savedAs says whether the durable checkpoint is one of which ok is true.
@@ -134,7 +165,7 @@ func (r *run) beginChildren(ctx context.Context, end *feed.SplitError) error {
 			return nil //nolint:nilerr // as above
 		}
 	}
-	split := &Split{First: end.Split.First}
+	split := &Split{First: end.Split.First, Letters: true}
 	for i, at := range end.Split.Children {
 		child := r.Resource
 		child.Partition.Number = at.Number

@@ -208,11 +208,20 @@ func TestSplit_WhatWasGivenUpKeepsTheParentAndNotItsChildren(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Errorf("a term that goes on for a retry ends with %v", err)
 	}
-	// The lease has passed on, and what was given up is forgotten.
+	// The lease has passed on, and nothing is parked any more: there are the dead letters, of targets too.
 	rest := *cp
 	rest.Parked = nil
-	if !rest.Ended() {
-		t.Errorf("%+v has not ended", rest)
+	if rest.Ended() {
+		t.Errorf("%+v has ended, and nobody has looked for dead letters", rest)
+	}
+	next := newLease()
+	next.epoch, next.checkpoint = 2, rest.Encode()
+	ended := s.runParent(next, &recorder{}, made, 0)
+	if err := s.letters.Forget(t.Context(), resource); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; !errors.Is(err, processors.ErrEnded) {
+		t.Errorf("with no dead letter left the term ends with %v", err)
 	}
 }
 
