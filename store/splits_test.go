@@ -2,8 +2,11 @@ package store_test
 
 import (
 	"errors"
+	"strings"
+	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/feed"
@@ -101,6 +104,50 @@ func TestCatalog_WhatASplitThatWasGivenUpLeaves(t *testing.T) {
 	}
 	if exam, err := store.Examine(t.Context(), js); err != nil || exam.Err() == nil {
 		t.Errorf("a log without a name that holds something is no damage: %+v, %v", exam, err)
+	}
+}
+
+// Of many who plan to split one partition at the same moment, by hand or by its size, at whatever boundary, one does: the
+// others are told which split is under way, and leave nothing.
+func TestCatalog_OneOfManyPlansASplit(t *testing.T) {
+	t.Parallel()
+	js := natstest.Start(t).JS
+	c, err := store.OpenCatalog(t.Context(), js, store.CatalogConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Create(t.Context(), "default", "things", store.ContainerSpec{PartitionKey: []string{"/pk"}, Partitions: 1}); err != nil {
+		t.Fatal(err)
+	}
+	const many = 8
+	plans, errs := make([]*store.PlannedSplit, many), make([]error, many)
+	var all sync.WaitGroup
+	for i, r := range feed.EvenRanges(many + 1)[1:] {
+		other, err := store.OpenCatalog(t.Context(), js, store.CatalogConfig{}) // as another node has it
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Go(func() { plans[i], errs[i] = other.PlanSplit(t.Context(), "default", "things", 0, r.Min, false) })
+	}
+	all.Wait()
+	info, err := c.Get(t.Context(), "default", "things")
+	if err != nil || len(info.Splits) != 1 || info.NextPartition != 3 {
+		t.Fatalf("planned is %+v, the next number %d, %v", info.Splits, info.NextPartition, err)
+	}
+	planned := 0
+	for i, err := range errs {
+		switch {
+		case err == nil:
+			planned++
+			if diff := cmp.Diff(info.Splits[0], *plans[i]); diff != "" {
+				t.Errorf("told to who planned it (-catalog +told):\n%s", diff)
+			}
+		case !errors.Is(err, store.ErrConflict) || !strings.Contains(err.Error(), info.Splits[0].ID):
+			t.Errorf("another one: %v", err)
+		}
+	}
+	if planned != 1 {
+		t.Errorf("%d have planned it", planned)
 	}
 }
 
