@@ -98,6 +98,36 @@ func TestQuery_AnswersWhatTheClientWouldHaveToMerge(t *testing.T) {
 	}
 }
 
+// What RAND gives an item is the same on each page and in each range, and DOCUMENTID is the number
+// in its _rid. A count of what RAND lets through looks at every item.
+func TestQuery_ChanceAndNumbersOfItems(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, gateway.Config{Partitions: 3})
+	w.container("things", byPK)
+	const items = 60
+	for i := range items {
+		w.ask("POST", docs, fmt.Sprintf(`{"id":"%02d","pk":"k%d","v":[%d,1]}`, i, i, i), keyHeader, fmt.Sprintf(`["k%d"]`, i)).is(201)
+	}
+	for _, text := range []string{"SELECT VALUE RAND() FROM c", "SELECT VALUE RAND() FROM c ORDER BY RAND()", "SELECT VALUE DOCUMENTID(c) FROM c", "SELECT VALUE DOCUMENTID(c) FROM c ORDER BY RAND()"} {
+		rows := w.query(text, pageItems, "7")
+		slices.Sort(rows)
+		if rows = slices.Compact(rows); len(rows) != items {
+			t.Errorf("%s gives %d rows, want %d different ones", text, len(rows), items)
+		}
+	}
+	if got := w.query("SELECT VALUE c.id FROM c ORDER BY RAND()"); len(got) != items || slices.IsSorted(got) {
+		t.Errorf("in an order of chance: %v", got)
+	}
+	for text, most := range map[string]int{"SELECT VALUE COUNT(1) FROM c WHERE RAND() < 0.5": items - 1, "SELECT VALUE COUNT(1) FROM c WHERE RAND() >= 0.5 AND c.id >= '00'": items - 1} {
+		if n, err := strconv.Atoi(w.query(text)[0]); err != nil || n < 1 || n > most {
+			t.Errorf("%s is %d", text, n)
+		}
+	}
+	if got := w.query("SELECT TOP 3 VALUE c.id FROM c ORDER BY VectorDistance(c.v, [5, 1], false, {'distanceFunction':'euclidean'}), c.id", pageItems, "2"); !cmp.Equal(got, []string{`"05"`, `"04"`, `"06"`}) {
+		t.Errorf("the nearest are %v", got)
+	}
+}
+
 func TestQuery_Refusals(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, gateway.Config{})

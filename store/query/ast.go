@@ -15,6 +15,10 @@ type node interface {
 // literal is a constant, undefined included.
 type literal struct{ value Value }
 
+// notFinite is Infinity, -Infinity or NaN, which JSON has not. Numbers can be compared with it; as
+// a value it is undefined. sign is 1, -1, or 0 of NaN.
+type notFinite struct{ sign int }
+
 // path is a root, or a property or element in it.
 type path struct {
 	root  int
@@ -112,6 +116,7 @@ type object struct {
 }
 
 func (n *literal) children() []node   { return nil }
+func (n *notFinite) children() []node { return nil }
 func (n *path) children() []node      { return nil }
 func (n *access) children() []node    { return []node{n.of, n.key} }
 func (n *param) children() []node     { return nil }

@@ -97,6 +97,8 @@ func compileValue(n node) eval {
 	case *array:
 		elements := compileAll(n.elements)
 		return func(item []byte, f *frame) Value { return makeArray(item, f, elements) }
+	case *random:
+		return compileRandom(n)
 	case *subquery:
 		return compileSubquery(n)
 	case *object:

@@ -8,7 +8,7 @@ import (
 // FunctionNames are the names of all functions, those of the time and the aggregates
 // included; RefusedNames of those that are refused.
 func FunctionNames() []string {
-	names := slices.Concat(functionNames, slices.Collect(maps.Keys(clockFunctions)), slices.Collect(maps.Keys(aggregates)))
+	names := slices.Concat(functionNames, slices.Collect(maps.Keys(clockFunctions)), slices.Collect(maps.Keys(queryFunctions)), []string{tryContains}, slices.Collect(maps.Keys(aggregates)))
 	slices.Sort(names)
 	return names
 }

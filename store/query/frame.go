@@ -10,9 +10,10 @@ type frame struct {
 	roots [][]byte // those of the caller, then the values of the aliases of subqueries
 	spent bool     // the budget is spent: the result of the evaluation means nothing
 
-	// What one item has used.
-	steps int // rows that were tried
-	made  int // bytes of values that were made
+	// The item at hand, and what it has used.
+	rank  []byte // orders it; what RAND hangs on
+	steps int    // rows that were tried
+	made  int    // bytes of values that were made
 
 	// What all items together keep, in bytes: the rows of a run.
 	kept int
@@ -128,8 +129,8 @@ func (f *frame) countRow() bool {
 }
 
 // beginItem begins another item in the same frame.
-func (f *frame) beginItem(item []byte) {
-	f.steps, f.made, f.spent, f.roots[0] = 0, 0, false, item
+func (f *frame) beginItem(item, rank []byte) {
+	f.rank, f.steps, f.made, f.spent, f.roots[0] = rank, 0, 0, false, item
 }
 
 var frames = sync.Pool{New: func() any { return new(frame) }}

@@ -135,13 +135,21 @@ func isInteger(raw []byte) bool {
 // that a call does not allocate.
 func compileCall(n *call) eval {
 	fn := functions[n.name]
-	if n.name == "REGEXMATCH" {
-		if e := compileRegexMatch(n); e != nil {
-			return e
-		}
-	}
 	if fn == nil {
-		return func([]byte, *frame) Value { return Value{} } // a clock function before Query.At
+		fn = queryFunctions[n.name]
+	}
+	var special eval
+	switch n.name {
+	case "REGEXMATCH":
+		special = compileRegexMatch(n)
+	case "VECTORDISTANCE":
+		special = compileVectorDistance(n)
+	}
+	if special != nil {
+		return special
+	}
+	if fn == nil || n.name == randomName {
+		return func([]byte, *frame) Value { return Value{} } // a function of Query.At, before it
 	}
 	args := compileAll(n.args)
 	if fn.many != nil || fn.manyFramed != nil {
@@ -212,4 +220,19 @@ func (f *frame) arguments(item []byte, args []eval) (values []Value, ok bool) {
 		}
 	}
 	return values, true
+}
+
+// refusedFunctions are functions of the service that are not here, with the reason.
+var refusedFunctions = merge(
+	reasons("there are no spatial functions", "ST_AREA", "ST_DISTANCE", "ST_INTERSECTS", "ST_ISVALID", "ST_ISVALIDDETAILED", "ST_WITHIN"),
+	reasons("items are not ranked by their text; ask which have it, by FullTextContains", "FULLTEXTSCORE", "RRF"),
+	reasons("no function makes a list of the values of a group; ask for the values, or write ARRAY(SELECT …) of one item", "MAKELIST", "MAKESET"),
+)
+
+func reasons(reason string, names ...string) map[string]string {
+	all := make(map[string]string)
+	for _, name := range names {
+		all[name] = reason
+	}
+	return all
 }

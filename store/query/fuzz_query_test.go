@@ -21,6 +21,9 @@ var querySeeds = []string{
 	`SELECT * FROM t IN c.tags`, `SELECT c FROM c.a[0] c`, `SELECT VALUE c FROM c IN c.c`, `SELECT udf.f(c) FROM c`, `SELECT * FROM c HAVING`, `SELECT (SELECT VALUE t FROM t IN c.t)`,
 	`SELECT c.a FROM c GROUP BY c.a`, `SELECT c.x.y, (SELECT VALUE MAX(t) FROM t IN c.x.t) AS m FROM c GROUP BY c.x`, `SELECT VALUE c FROM c JOIN (SELECT t.a, c.b FROM t IN c.t) JOIN c.o AS o`,
 	`SELECT c.from AS from, c.order["by"] FROM c WHERE c.value = {"a": [undefined]}`, `SELECT VALUE COUNT(c) FROM c WHERE (c.a ? EXISTS(SELECT c) : false)`,
+	`SELECT VALUE AVG(c.n) FROM c ORDER BY c.n`, `SELECT VALUE d.x FROM (SELECT DISTINCT VALUE c FROM c) AS d`, `SELECT FIRST(SELECT VALUE t FROM t IN c.t), LAST(SELECT c.t), ALL(SELECT VALUE true) FROM c`,
+	`SELECT * FROM c WHERE RAND() < 0.5 AND c.n BETWEEN -Infinity AND NaN ORDER BY RAND()`, `SELECT * FROM c WHERE _TRY_ARRAY_CONTAINS(c.t, FullTextContainsAny(c.a, "b", @c))`,
+	`SELECT DOCUMENTID(c) FROM c ORDER BY VectorDistance(c.t, [1, -2], false, {"distanceFunction": "euclidean"}), VectorDistance(c.t, @v) ASC`,
 }
 
 func FuzzParseQuery(f *testing.F) {

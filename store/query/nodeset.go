@@ -71,6 +71,8 @@ func writeOwn(h *maphash.Hash, n node) {
 	case *literal:
 		fmt.Fprint(h, n.value.typ, n.value.b)
 		h.Write(n.value.data)
+	case *notFinite:
+		fmt.Fprint(h, n.sign)
 	case *path:
 		fmt.Fprint(h, n.root, n.steps)
 	case *param:
@@ -83,6 +85,8 @@ func writeOwn(h *maphash.Hash, n node) {
 		h.WriteString(n.op)
 	case *call:
 		h.WriteString(n.name)
+	case *random:
+		fmt.Fprint(h, n.seed)
 	case *object:
 		fmt.Fprintf(h, "%q", n.names)
 	case *subquery:
@@ -95,7 +99,7 @@ func writeOwn(h *maphash.Hash, n node) {
 			fmt.Fprintf(h, "%q %d %t %t", f.alias, f.slot, f.each, f.of != nil)
 		}
 		for _, by := range o.order {
-			fmt.Fprint(h, by.desc)
+			fmt.Fprint(h, by.desc, by.nearest)
 		}
 	}
 }

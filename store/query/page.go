@@ -172,7 +172,7 @@ func (m *merger) takeRows(key []byte) ([]byte, error) {
 		}
 	}
 	if group != nil {
-		m.frame.beginItem(nil)
+		m.frame.beginItem(nil, key)
 		row = m.plan.group.result(group, m.frame).Raw()
 		if m.frame.spent {
 			return nil, m.frame.fault()

@@ -135,6 +135,9 @@ func (p *parser) prefix() node {
 		if n, ok := x.(*literal); ok && n.value.typ == Number && n.value.data[0] != '-' {
 			return &literal{Value{typ: Number, data: append([]byte{'-'}, n.value.data...)}}
 		}
+		if n, ok := x.(*notFinite); ok {
+			return &notFinite{-n.sign}
+		}
 		return &unary{"-", x}
 	case tok.is("+"), tok.is("~"):
 		p.advance()

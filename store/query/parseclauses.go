@@ -51,8 +51,8 @@ func (p *parser) clauses(s *selection, at token) {
 	if order := p.tok; p.acceptWord("ORDER") {
 		p.expectBy("ORDER")
 		p.orderings(s)
-		if p.err == nil && s.grouped() {
-			p.fail(order, "ORDER BY is not supported together with GROUP BY or aggregates")
+		if p.err == nil && len(s.group) > 0 {
+			p.fail(order, "ORDER BY is not supported together with GROUP BY")
 		}
 		if p.err == nil && s.distinct && !s.ordersOutput() {
 			p.fail(order, "ORDER BY of DISTINCT takes what is selected")
@@ -129,10 +129,12 @@ func (p *parser) orderings(s *selection) {
 	}
 	for p.err == nil {
 		o := ordering{by: p.expr(0)}
-		if p.acceptWord("DESC") {
+		switch c, _ := o.by.(*call); {
+		case p.acceptWord("DESC"):
 			o.desc = true
-		} else {
-			p.acceptWord("ASC")
+		case p.acceptWord("ASC"):
+		case c != nil:
+			o.nearest = c.name == "VECTORDISTANCE"
 		}
 		s.order = append(s.order, o)
 		if !p.accept(",") {

@@ -81,9 +81,22 @@ func (p *parser) perItem(at token, of node, container *string) {
 	if !ok || container == nil || p.err != nil {
 		return
 	}
-	if s := q.of; len(s.from) > 0 && (s.distinct || s.grouped() || s.order != nil || s.top != nil || s.limit != nil) {
+	s := q.of
+	if s.distinct && s.wholeItems() {
+		s.distinct = false // no two items are equal
+	}
+	if len(s.from) > 0 && (s.distinct || s.grouped() || s.order != nil || s.top != nil || s.limit != nil) {
 		p.fail(at, "a subquery over the container is not supported with DISTINCT, TOP, GROUP BY, ORDER BY, OFFSET LIMIT or aggregates")
 	}
+}
+
+// wholeItems reports whether the rows of the selection are items of the container.
+func (s *selection) wholeItems() bool {
+	if len(s.from) != 1 || s.from[0].of != nil {
+		return false
+	}
+	p, ok := s.value.(*path)
+	return s.star || ok && p.root == s.from[0].slot && len(p.steps) == 0
 }
 
 // endsSource reports whether the next word ends a source, and so is not an alias.

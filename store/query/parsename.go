@@ -50,6 +50,13 @@ func (p *parser) named(tok token) node {
 	if slot, ok := p.slotOf(tok.text); ok {
 		return &path{root: slot}
 	}
+	// In this spelling alone, so that an alias of another one does not hide them.
+	if p.query && tok.text == "NaN" {
+		return &notFinite{}
+	}
+	if p.query && tok.text == "Infinity" {
+		return &notFinite{1}
+	}
 	if p.query && tok.word() == "UDF" && p.tok.is(".") {
 		return p.fail(tok, "user-defined functions are not supported")
 	}
@@ -62,9 +69,13 @@ func (p *parser) named(tok token) node {
 	return &path{steps: []step{{name: tok.text}}}
 }
 
+// tryContains is how the service's SDKs write ARRAY_CONTAINS in some queries that they make.
+const tryContains = "_TRY_ARRAY_CONTAINS"
+
 func (p *parser) call(name token) node {
 	word := name.word()
-	if word == "EXISTS" || word == "ARRAY" {
+	// Logs have EXISTS and ARRAY alone; an expression of an earlier release cannot have the others.
+	if word == "EXISTS" || word == "ARRAY" || p.query && (word == "ALL" || word == "FIRST" || word == "LAST") {
 		p.advance()
 		if p.tok.word() != "SELECT" {
 			return p.fail(p.tok, "want SELECT of "+word)
@@ -73,6 +84,9 @@ func (p *parser) call(name token) node {
 	}
 	if aggregates[word] && p.selects > 0 {
 		return p.aggregate(name)
+	}
+	if word == tryContains && p.query {
+		word = "ARRAY_CONTAINS"
 	}
 	f, ok := p.function(word)
 	if !ok {
@@ -87,6 +101,9 @@ func (p *parser) call(name token) node {
 		return p.fail(name, f.arity(word, len(args)))
 	}
 	n := &call{word, args}
+	if err := checkVector(n); err != nil {
+		return p.fail(name, err.Error())
+	}
 	if p.strict && word == "REGEXMATCH" {
 		if msg := p.regexp(n); msg != "" {
 			return p.fail(name, msg)
@@ -108,11 +125,14 @@ func (p *parser) regexp(n *call) string {
 	return checkRegexp(n)
 }
 
-// function returns the function of a name. Only queries have those that return the time: an
-// expression in a log must have the same result at each replay.
+// function returns the function of a name. Only queries have those that return the time and chance:
+// an expression in a log must have the same result at each replay. Nor has it those that came later
+// than the log.
 func (p *parser) function(word string) (f *function, ok bool) {
 	if f, ok = functions[word]; !ok && p.query {
-		f, ok = clockFunctions[word]
+		if f, ok = clockFunctions[word]; !ok {
+			f, ok = queryFunctions[word]
+		}
 	}
 	return f, ok
 }
@@ -125,6 +145,9 @@ func unknownFunction(name string, query bool) string {
 	}
 	if _, ok := clockFunctions[name]; ok && !query {
 		return msg + "; expressions do not depend on the time"
+	}
+	if _, ok := queryFunctions[name]; ok && !query {
+		return msg + " in expressions; queries have it"
 	}
 	if aggregates[name] {
 		return msg + " outside of SELECT; it takes all rows of one"

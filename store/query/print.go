@@ -40,6 +40,10 @@ func precedence(n node) int {
 		if n.value.typ == Number && n.value.data[0] == '-' {
 			return precUnary
 		}
+	case *notFinite:
+		if n.sign < 0 {
+			return precUnary
+		}
 	}
 	return precPrimary
 }
@@ -53,6 +57,8 @@ func (p *printer) node(n node, least int) {
 	switch n := n.(type) {
 	case *literal:
 		p.literal(n.value)
+	case *notFinite:
+		p.text([]string{"-Infinity", "NaN", "Infinity"}[n.sign+1])
 	case *path:
 		p.path(n)
 	case *param:
@@ -91,6 +97,8 @@ func (p *printer) node(n node, least int) {
 		p.text(n.name + "(")
 		p.list(n.args)
 		p.text(")")
+	case *random:
+		p.text(randomName + "()")
 	case *array:
 		p.text("[")
 		p.list(n.elements)

@@ -132,8 +132,12 @@ func (p *printer) orders(list []ordering) {
 			p.text(", ")
 		}
 		p.node(o.by, 0)
-		if o.desc {
+		c, _ := o.by.(*call)
+		switch {
+		case o.desc:
 			p.text(" DESC")
+		case c != nil && c.name == "VECTORDISTANCE" && !o.nearest:
+			p.text(" ASC") // without it the nearest come first
 		}
 	}
 }

@@ -54,6 +54,9 @@ func (q *Query) Bind(params map[string][]byte) (*Query, error) {
 	if err == nil {
 		err = checkRegexps(n)
 	}
+	if err == nil {
+		err = checkVectors(n)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -152,18 +155,18 @@ type Order struct {
 	Desc bool
 }
 
-// Order returns the expressions of ORDER BY; nil if there is none.
+// Order returns the expressions of ORDER BY; nil if there is none. A row of all items is in no order.
 func (q *Query) Order() []Order {
 	var list []Order
 	r := newResolver(nil, q.text)
-	for _, o := range q.text.order {
+	for i, o := range q.plan.order {
 		p, each, ok := r.resolve(o.by)
 		// An element of what JOIN or IN names is none of the item's own: an index on the path does not have the
 		// items in that order.
 		if !ok || each != nil {
 			p = nil
 		}
-		list = append(list, Order{p, o.desc})
+		list = append(list, Order{p, q.plan.descs[i]})
 	}
 	return list
 }

@@ -145,7 +145,7 @@ func (r *Run) Item(body, rank []byte) error {
 	// Paths are looked up from the first byte of the value.
 	body = body[scan.Space(body, 0):]
 	f := r.frame
-	f.beginItem(body)
+	f.beginItem(body, rank)
 	r.body, r.rank, r.number = body, rank, 0
 	r.plan.each(body, f, r.emit)
 	if f.spent {
@@ -159,7 +159,7 @@ func (r *Run) Item(body, rank []byte) error {
 func (r *Run) Passes(body []byte) bool {
 	f := r.frame
 	body = body[scan.Space(body, 0):]
-	f.beginItem(body)
+	f.beginItem(body, nil)
 	passed := passes(r.plan.tests, body, f)
 	if f.spent {
 		r.err = r.frame.fault()
@@ -330,7 +330,7 @@ func (r *Run) PauseAt(body, rank []byte) bool {
 		return false
 	}
 	body = body[scan.Space(body, 0):]
-	r.frame.beginItem(body)
+	r.frame.beginItem(body, rank)
 	r.body, r.rank, r.number = body, rank, 0
 	return r.Pause()
 }

@@ -15,6 +15,7 @@ type plan struct {
 	order   []ordering
 	sources []planSource
 	tests   []test // of the item alone
+	late    []test // of the item and chance, so that they are no filter
 	group   *groupPlan
 	keys    []eval // of ORDER BY
 	descs   []bool
@@ -35,7 +36,7 @@ type planSource struct {
 }
 
 func newPlan(s *selection) *plan {
-	p := &plan{text: s, order: s.order}
+	p := &plan{text: s}
 	p.offset, p.limit = s.window()
 	itself := ""
 	for _, f := range s.from {
@@ -68,6 +69,10 @@ func newPlan(s *selection) *plan {
 	for _, n := range conjuncts(nil, s.where) {
 		t := compileTest(n)
 		at := p.depthOf(n)
+		if at < 0 && isRandom(n) {
+			p.late = append(p.late, t)
+			continue
+		}
 		if at < 0 {
 			p.filter = append(p.filter, n)
 			p.tests = append(p.tests, t)
@@ -75,13 +80,16 @@ func newPlan(s *selection) *plan {
 		}
 		p.sources[at].tests = append(p.sources[at].tests, t)
 	}
-	for _, o := range s.order {
-		p.keys = append(p.keys, compile(o.by))
-		p.descs = append(p.descs, o.desc)
-	}
+	// One row of all needs no order.
 	if s.grouped() {
 		p.group = newGroupPlan(s)
 		return p
+	}
+	p.order = s.order
+	for _, o := range s.order {
+		key, desc := o.compile()
+		p.keys = append(p.keys, key)
+		p.descs = append(p.descs, desc)
 	}
 	p.row = compileRow(s, s.value, s.fields())
 	return p
@@ -191,7 +199,7 @@ func (p *plan) depthOf(n node) int {
 func (p *plan) each(item []byte, f *frame, emit func() bool) bool {
 	// A test that fails ends this item, not the walk: true means that the next one is
 	// wanted. A budget that is spent ends both, by f.spent.
-	return !passes(p.tests, item, f) || p.join(item, f, 0, emit)
+	return !passes(p.tests, item, f) || !passes(p.late, item, f) || p.join(item, f, 0, emit)
 }
 
 // passes reports whether all tests are true.

@@ -41,15 +41,31 @@ type source struct {
 	of    node // a path or a subquery; nil for the container's item, which is slot 0
 }
 
-// ordering is an expression of ORDER BY.
+// ordering is an expression of ORDER BY. With nearest it is a call of VECTORDISTANCE that has the
+// nearest vectors first, and desc is not set.
 type ordering struct {
-	by   node
-	desc bool
+	by      node
+	desc    bool
+	nearest bool
 }
 
-// subquery is a selection in parentheses: EXISTS(…), ARRAY(…), or a single value.
+// compile returns what computes the sort key, and whether the greatest comes first. Of nearest
+// vectors it does: so items without a vector, whose keys are undefined, come last.
+func (o *ordering) compile() (key eval, desc bool) {
+	by := o.by
+	if !o.nearest {
+		return compile(by), o.desc
+	}
+	if !by.(*call).nearestIsGreatest() {
+		by = &unary{"-", by}
+	}
+	return compile(by), true
+}
+
+// subquery is a selection in parentheses: EXISTS(…), ARRAY(…), ALL(…), FIRST(…), LAST(…), or a
+// single value.
 type subquery struct {
-	kind string // "EXISTS", "ARRAY" or ""
+	kind string // "EXISTS" and so on, or ""
 	of   *selection
 }
 
@@ -104,7 +120,7 @@ func (s *selection) rebuild(f func(node) node) *selection {
 		out.group = append(out.group, one(e))
 	}
 	for _, e := range s.order {
-		out.order = append(out.order, ordering{one(e.by), e.desc})
+		out.order = append(out.order, ordering{one(e.by), e.desc, e.nearest})
 	}
 	return &out
 }

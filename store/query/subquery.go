@@ -33,13 +33,24 @@ func compileSubquery(n *subquery) eval {
 			return Value{typ: Array, data: append(out, ']')}
 		}
 	}
+	if n.kind == "ALL" {
+		return func(item []byte, f *frame) Value {
+			all := true
+			p.rows(item, f, func(v Value) bool {
+				all = v.Bool()
+				return all
+			})
+			return boolValue(all)
+		}
+	}
+	last := n.kind == "LAST"
 	return func(item []byte, f *frame) Value {
-		var first Value
+		var one Value
 		p.rows(item, f, func(v Value) bool {
-			first = v
-			return false
+			one = v
+			return last
 		})
-		return first
+		return one
 	}
 }
 

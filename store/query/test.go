@@ -1,6 +1,9 @@
 package query
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // comparisons are the comparison operators, each as a test of the order of its operands: n is
 // negative if the left one is less.
@@ -30,6 +33,10 @@ func compileTest(n node) test {
 	case *in:
 		return compileIn(n)
 	case *between:
+		if isNotFinite(n.low) || isNotFinite(n.high) {
+			low, high := compileComparison(&operation{op: ">=", x: n.x, y: n.low}), compileComparison(&operation{op: "<=", x: n.x, y: n.high})
+			return func(item []byte, f *frame) tri { return and(low(item, f), high(item, f)) }
+		}
 		x, low, high := compile(n.x), compile(n.low), compile(n.high)
 		return func(item []byte, f *frame) tri {
 			v := x(item, f)
@@ -89,6 +96,9 @@ func compileComparison(n *operation) test {
 	// condition, and needs no Value at all.
 	op := n.op
 	x, y := n.x, n.y
+	if isNotFinite(x) || isNotFinite(y) {
+		return compileNotFinite(n)
+	}
 	if _, ok := constant(x); ok && op == "=" {
 		x, y = y, x
 	}
@@ -105,6 +115,36 @@ func compileComparison(n *operation) test {
 		return func(item []byte, f *frame) tri { return f.equals(a(item, f), b(item, f), typed).not() }
 	}
 	return func(item []byte, f *frame) tri { return f.compareBy(op, a(item, f), b(item, f)) }
+}
+
+func isNotFinite(n node) bool {
+	_, is := n.(*notFinite)
+	return is
+}
+
+// compileNotFinite compiles a comparison with Infinity, -Infinity or NaN.
+func compileNotFinite(n *operation) test {
+	is, op := comparisons[n.op], n.op
+	// side returns what an operand is compared by, and of Infinity how far it lies beyond all numbers.
+	side := func(n node) (of eval, sign int, isNaN bool) {
+		if b, ok := n.(*notFinite); ok {
+			return func([]byte, *frame) Value { return intValue(0) }, b.sign, b.sign == 0
+		}
+		return compile(n), 0, false
+	}
+	x, beyondX, isNaN := side(n.x)
+	y, beyondY, alsoNaN := side(n.y)
+	isNaN = isNaN || alsoNaN
+	return func(item []byte, f *frame) tri {
+		v, w := x(item, f), y(item, f)
+		switch {
+		case v.typ == Undefined || w.typ == Undefined, v.typ != w.typ && op != "=" && op != "!=":
+			return isUndefined
+		case v.typ != w.typ, isNaN: // unequal, and without an order
+			return triOf(op == "!=")
+		}
+		return triOf(is(cmp.Compare(beyondX, beyondY)))
+	}
 }
 
 // compileEqualText compares a path with a constant string. A single root has a

@@ -47,12 +47,13 @@ func (e *execution) candidates(at *start) iter.Seq2[candidate, error] {
 // read: where the rows depend on nothing of it, or on the one value in the index by
 // which it was found. nil if there is no such thing.
 func (e *execution) standIn() []byte {
-	if e.q.Kind() != query.Grouped || e.Schema.DefaultTTL != nil || e.prefix != "" || e.access.Exact {
+	if e.q.Kind() != query.Grouped || e.Schema.DefaultTTL != nil || e.prefix != "" || e.access.Exact || e.q.IsRandom() {
 		return nil
 	}
 	// Only an aggregate or GROUP BY can do with it (Grouped): a row of its own needs the
 	// item. And nothing but the item can tell whether its time has passed (a TTL), whether
-	// another key shares the hash of a prefix, or whether a key that was asked for exists.
+	// another key shares the hash of a prefix, whether a key that was asked for exists, or what
+	// RAND gives it.
 	//
 	//	SELECT COUNT(1) FROM c                              {} for each item key
 	//	SELECT COUNT(1) FROM c WHERE c.kind = "book"        {"kind":"book"} for each entry

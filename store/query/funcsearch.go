@@ -1,0 +1,293 @@
+package query
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/millrace/millrace/feed/document"
+)
+
+// queryFunctions are functions that queries have and expressions in a log have not: a release
+// before them could not read such a log.
+var queryFunctions = map[string]*function{
+	"DOCUMENTID":       {least: 1, most: 1, one: documentID},
+	"FULLTEXTCONTAINS": {least: 2, most: 2, manyFramed: (*frame).fullTextAll},
+	"FULLTEXTCONTAINSALL": {
+		least: 2, most: argsMax, manyFramed: (*frame).fullTextAll,
+	},
+	"FULLTEXTCONTAINSANY": {
+		least: 2, most: argsMax, manyFramed: (*frame).fullTextAny,
+	},
+	randomName:       {}, // Query.At replaces its calls
+	"VECTORDISTANCE": {least: 2, most: 4, manyFramed: (*frame).vectorDistance},
+}
+
+// documentID returns the number of an item in its container: what its _rid has behind the
+// container's, in the order of bytes in which the service reads it.
+func documentID(v Value) Value {
+	if v.typ != Object {
+		return Value{}
+	}
+	i, end := locate(v.data, []step{{name: "_rid"}})
+	if end < 0 {
+		return Value{}
+	}
+	text := valueOf(v.data[i:end])
+	raw, err := base64.StdEncoding.DecodeString(strings.ReplaceAll(string(text.data), "-", "/"))
+	const container, item = 8, 16
+	if text.typ != String || err != nil || len(raw) != item {
+		return Value{}
+	}
+	return Value{typ: Number, data: strconv.AppendUint(nil, binary.LittleEndian.Uint64(raw[container:]), 10)}
+}
+
+// fullTextAll reports whether a text has all of the phrases.
+func (f *frame) fullTextAll(args []Value) Value { return f.fullText(args, false) }
+
+// fullTextAny reports whether a text has one of the phrases.
+func (f *frame) fullTextAny(args []Value) Value { return f.fullText(args, true) }
+
+// fullText reports whether the first argument has the phrase that each of the others is, or any
+// of them. It is undefined if one of them is no string.
+func (f *frame) fullText(args []Value, anyOf bool) Value {
+	for _, a := range args {
+		if a.typ != String {
+			return Value{}
+		}
+	}
+	for _, phrase := range args[1:] {
+		if f.hasPhrase(args[0].data, phrase.data) == anyOf {
+			return boolValue(anyOf)
+		}
+	}
+	return boolValue(!anyOf)
+}
+
+// hasPhrase reports whether the words of a phrase stand beside each other in a text, whatever
+// their case and what stands between them. A phrase without words is nowhere.
+//
+//	"The Red-Bicycle!"   has "red bicycle" and "RED", not "bicycle red" and not "cycle"
+func (f *frame) hasPhrase(text, phrase []byte) bool {
+	var words [][]byte
+	for word, rest := nextWord(phrase); word != nil; word, rest = nextWord(rest) {
+		words = append(words, word)
+	}
+	if len(words) == 0 || !f.charge(workStep*len(phrase)) {
+		return false
+	}
+	for word, rest := nextWord(text); word != nil; word, rest = nextWord(rest) {
+		if !f.charge(workStep * len(word)) {
+			return false
+		}
+		if bytes.EqualFold(word, words[0]) && f.beginsWith(rest, words[1:]) {
+			return true
+		}
+	}
+	return false
+}
+
+// beginsWith reports whether the next words of a text are the given ones.
+func (f *frame) beginsWith(text []byte, words [][]byte) bool {
+	for _, want := range words {
+		var word []byte
+		if word, text = nextWord(text); !f.charge(workStep*len(word)) || !bytes.EqualFold(word, want) {
+			return false
+		}
+	}
+	return true
+}
+
+// nextWord returns the first word of a text and what follows it; nil if there is no word. A word
+// is of letters, marks and digits.
+func nextWord(text []byte) (word, rest []byte) {
+	begin := -1
+	for i := 0; i < len(text); {
+		r, size := rune(text[i]), 1
+		if r >= utf8.RuneSelf {
+			r, size = utf8.DecodeRune(text[i:])
+		}
+		is := unicode.IsLetter(r) || unicode.IsDigit(r) || unicode.IsMark(r)
+		switch {
+		case is && begin < 0:
+			begin = i
+		case !is && begin >= 0:
+			return text[begin:i], text[i:]
+		}
+		i += size
+	}
+	if begin < 0 {
+		return nil, nil
+	}
+	return text[begin:], nil
+}
+
+// metric is how VECTORDISTANCE compares two vectors.
+type metric uint8
+
+const (
+	cosine     metric = iota // 1 is nearest, -1 farthest
+	dotProduct               // the greatest is nearest
+	euclidean                // 0 is nearest
+)
+
+// VectorMax bounds the numbers of a vector.
+const VectorMax = 16 << 10
+
+// metrics are the distance functions, in small letters.
+var metrics = map[string]metric{"cosine": cosine, "dotproduct": dotProduct, "euclidean": euclidean}
+
+// metricOf returns the metric that a call of VECTORDISTANCE asks for. The other options tune the
+// service's indexes, and have no effect here.
+func metricOf(options Value) (m metric, err error) {
+	if options.typ == Undefined {
+		return cosine, nil
+	}
+	if options.typ != Object {
+		return 0, fmt.Errorf("VECTORDISTANCE takes an object of options, such as {\"distanceFunction\": \"cosine\"}, not %s", document.Excerpt(options.Text(), textShown))
+	}
+	document.Members(options.data, func(name, raw []byte) bool {
+		if string(name) != "distanceFunction" {
+			return true
+		}
+		v, ok := valueOf(raw), false
+		if m, ok = metrics[strings.ToLower(string(v.data))]; !ok || v.typ != String {
+			err = fmt.Errorf("VECTORDISTANCE knows the distance functions cosine, dotproduct and euclidean, not %s", document.Excerpt(string(raw), textShown))
+		}
+		return err == nil
+	})
+	return m, err
+}
+
+// textShown is how many bytes of a value an error shows.
+const textShown = 60
+
+// checkVectors returns an error if options of VECTORDISTANCE are wrong, or depend on items.
+func checkVectors(root node) (err error) {
+	visit(root, func(n node) {
+		if c, ok := n.(*call); ok && err == nil {
+			err = checkVector(c)
+		}
+	})
+	return err
+}
+
+// checkVector is checkVectors of one call, which may be one of another function.
+func checkVector(n *call) error {
+	if n.name != "VECTORDISTANCE" || len(n.args) < 4 {
+		return nil
+	}
+	if _, is := n.args[3].(*param); is {
+		return nil // Bind looks at its value
+	}
+	options, ok := constant(n.args[3])
+	if !ok {
+		return errors.New("the options of VECTORDISTANCE are to be written in the query")
+	}
+	_, err := metricOf(options)
+	return err
+}
+
+// nearestIsGreatest reports whether the nearest of two vectors has the greatest result.
+func (n *call) nearestIsGreatest() bool {
+	if len(n.args) < 4 {
+		return true
+	}
+	options, _ := constant(n.args[3])
+	m, _ := metricOf(options)
+	return m != euclidean
+}
+
+func (f *frame) vectorDistance(args []Value) Value {
+	var options Value
+	if len(args) > 3 {
+		options = args[3]
+	}
+	m, err := metricOf(options)
+	if err != nil {
+		return Value{}
+	}
+	a, okA := f.vector(nil, args[0])
+	b, okB := f.vector(nil, args[1])
+	if !okA || !okB {
+		return Value{}
+	}
+	return floatValue(distance(m, a, b))
+}
+
+// compileVectorDistance compiles a call of VECTORDISTANCE with one constant vector, which is read
+// once; it returns nil for every other call. Nearly all calls compare a property with a constant.
+func compileVectorDistance(n *call) eval {
+	for i, arg := range n.args[:2] {
+		v, ok := constant(arg)
+		if !ok {
+			continue
+		}
+		var options Value
+		if len(n.args) > 3 {
+			options, ok = constant(n.args[3])
+		}
+		m, err := metricOf(options)
+		to, isVector := (*frame)(nil).vector(nil, v)
+		if !ok || err != nil || !isVector {
+			return nil
+		}
+		of := compile(n.args[1-i])
+		return func(item []byte, f *frame) Value {
+			v := of(item, f)
+			a, ok := f.vector(make([]float64, 0, len(to)), v)
+			if !ok {
+				return Value{}
+			}
+			return floatValue(distance(m, a, to))
+		}
+	}
+	return nil
+}
+
+// vector appends the numbers of an array. ok is false for every other value, an array of more
+// than VectorMax, and where the budget is spent.
+func (f *frame) vector(dst []float64, v Value) (numbers []float64, ok bool) {
+	if v.typ != Array || !f.charge(workStep*len(v.data)) {
+		return nil, false
+	}
+	ok = true
+	document.Elements(v.data, func(_ int, raw []byte) bool {
+		n, err := strconv.ParseFloat(string(raw), 64)
+		ok = err == nil && len(dst) < VectorMax
+		dst = append(dst, n)
+		return ok
+	})
+	return dst, ok
+}
+
+// distance compares two vectors. It is no number for two of different lengths, and for an angle
+// with a vector of zeros.
+func distance(m metric, a, b []float64) float64 {
+	if len(a) != len(b) {
+		return math.NaN()
+	}
+	var dot, aa, bb, square float64
+	for i, x := range a {
+		y := b[i]
+		dot += x * y
+		aa += x * x
+		bb += y * y
+		square += (x - y) * (x - y)
+	}
+	switch m {
+	case dotProduct:
+		return dot
+	case euclidean:
+		return math.Sqrt(square)
+	default:
+		return max(-1, min(1, dot/math.Sqrt(aa)/math.Sqrt(bb)))
+	}
+}
