@@ -75,6 +75,10 @@ type Config struct {
 	// makes. Default 1, at most 256.
 	Partitions int `yaml:"partitions"`
 
+	// Strict refuses what Cosmos DB refuses although Millrace could serve it, so that what is
+	// written here runs there; docs/gateway.md lists it. Default false.
+	Strict bool `yaml:"strict"`
+
 	// ConnectionsMax bounds the connections. Beyond it one that has been idle
 	// longest is closed for the new one; idle are those too that have shown no key,
 	// or whose request was refused. Default 16384.

@@ -21,7 +21,7 @@ func (s *Server) createContainer(x *exchange) error {
 	if err := x.decode(&asked); err != nil {
 		return err
 	}
-	spec, err := asked.spec()
+	spec, err := s.declared(&asked)
 	if err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (s *Server) replaceSeen(x *exchange, info *store.ContainerInfo) (replaced s
 	if asked.ID != info.Name {
 		return replaced, refuse(http.StatusBadRequest, "the container is %q, the body has the id %q; an id cannot be changed", info.Name, clip(asked.ID))
 	}
-	spec, err := asked.spec()
+	spec, err := s.declared(&asked)
 	if err != nil {
 		return replaced, err
 	}

@@ -15,6 +15,7 @@ import (
 
 // The substatuses that clients look at.
 const (
+	subNotServed        = 1004 // 400: a query that clients must run by its plan
 	subKeyMismatch      = 1001 // 400: the key of the header and that of the item differ
 	subOwnerNotFound    = 1003 // 404: the container or database is missing
 	subRangeGone        = 1002 // 410: the range is gone
@@ -32,6 +33,7 @@ type failure struct {
 	substatus  int // 0: none
 	message    string
 	retryAfter time.Duration // 0: none
+	info       string        // what the body tells beside the message; "": nothing
 }
 
 func (f *failure) Error() string { return f.message }

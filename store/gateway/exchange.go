@@ -268,6 +268,7 @@ func (x *exchange) answerJSON(status int, charge float64, v any) error {
 type errorBody struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
+	Info    string `json:"additionalErrorInfo,omitempty"` // by which the JavaScript SDK knows that it needs a plan
 }
 
 // fail sends an error, unless an answer was sent already.
@@ -286,7 +287,7 @@ func (x *exchange) fail(f *failure) {
 	if code == "" {
 		code = strconv.Itoa(f.status)
 	}
-	body, err := json.Marshal(errorBody{code, f.message})
+	body, err := json.Marshal(errorBody{code, f.message, f.info})
 	if err != nil {
 		panic(fmt.Sprintf("gateway: two texts cannot be marshalled: %v", err))
 	}

@@ -62,6 +62,9 @@ func (s *Server) planQuery(x *exchange) error {
 	if err != nil {
 		return err
 	}
+	if err := s.strictly(x.ctx, c, spec.Text, q); err != nil {
+		return err
+	}
 	sc, err := c.scope(x)
 	if err != nil {
 		return err

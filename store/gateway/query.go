@@ -26,6 +26,11 @@ func (s *Server) queryItems(x *exchange) error {
 	if err != nil {
 		return err
 	}
+	if s.cfg.Strict {
+		if err := s.checkStrictly(x, c, r, whole); err != nil {
+			return err
+		}
+	}
 	if whole && !isTrue(x.header(headerCross)) {
 		if err := c.checkOneKey(r); err != nil {
 			return err
@@ -76,21 +81,7 @@ func (c *collection) checkOneKey(r *store.QueryRequest) error {
 	if err != nil {
 		return err
 	}
-	if !q.ReadsItems() {
-		return nil
-	}
-	var one feed.PartitionKey
-	tuples, known := q.Tuples(c.KeyNames()...)
-	for _, t := range tuples {
-		key, ok := store.KeyOfValues(t)
-		if ok && !one.IsZero() && key != one {
-			known = false
-		}
-		if ok {
-			one = key
-		}
-	}
-	if known {
+	if !q.ReadsItems() || c.namesOneKey(q) {
 		return nil
 	}
 	return refuse(http.StatusBadRequest, "cross partition query is required but disabled: set x-ms-documentdb-query-enablecrosspartition to true, "+

@@ -22,6 +22,7 @@ type parser struct {
 	err   *SyntaxError
 
 	query    bool      // the text is a query, so names are aliases
+	service  bool      // what Cosmos DB refuses is an error
 	selects  int       // how many selections are open
 	bindings []binding // the aliases that are visible, inner ones last
 	slots    int       // how many roots are used
@@ -313,10 +314,13 @@ func (p *parser) postfix(n node) node {
 				return p.fail(p.tok, "want the name of a property behind the point")
 			}
 			key = &literal{stringValue([]byte(p.tok.text))}
+			p.strictName(p.tok)
 			p.advance()
 		case p.accept("["):
+			at := p.tok
 			key = p.expr(0)
 			p.expect("]", "want ]")
+			p.strictKey(at, key)
 		default:
 			p.depth = depth
 			return n

@@ -57,8 +57,12 @@ func (p *parser) clauses(s *selection, at token) {
 		if p.err == nil && s.distinct && !s.ordersOutput() {
 			p.fail(order, "ORDER BY of DISTINCT takes what is selected")
 		}
+		if !s.grouped() {
+			p.strictOrder(s, order)
+		}
 	}
 	if offset := p.tok; p.acceptWord("OFFSET") {
+		p.strictLimit(offset)
 		s.offset = p.count("OFFSET")
 		if !p.acceptWord("LIMIT") {
 			p.fail(p.tok, "want LIMIT behind OFFSET")

@@ -51,10 +51,11 @@ func (p *parser) named(tok token) node {
 		return &path{root: slot}
 	}
 	// In this spelling alone, so that an alias of another one does not hide them.
-	if p.query && tok.text == "NaN" {
-		return &notFinite{}
-	}
-	if p.query && tok.text == "Infinity" {
+	if p.query && (tok.text == "NaN" || tok.text == "Infinity") {
+		p.strictly(true, tok, "has no %s in queries that are known", tok.text)
+		if tok.text == "NaN" {
+			return &notFinite{}
+		}
 		return &notFinite{1}
 	}
 	if p.query && tok.word() == "UDF" && p.tok.is(".") {
@@ -76,6 +77,7 @@ func (p *parser) call(name token) node {
 	word := name.word()
 	// Logs have EXISTS and ARRAY alone; an expression of an earlier release cannot have the others.
 	if word == "EXISTS" || word == "ARRAY" || p.query && (word == "ALL" || word == "FIRST" || word == "LAST") {
+		p.strictly(word != "EXISTS" && word != "ARRAY", name, "has no %s in queries that are known", word)
 		p.advance()
 		if p.tok.word() != "SELECT" {
 			return p.fail(p.tok, "want SELECT of "+word)

@@ -23,8 +23,8 @@ const (
 )
 
 // parseQuery reads a text as one query.
-func parseQuery(text string) (*selection, string, error) {
-	p := &parser{lexer: lexer{text: text}, query: true, slots: 1, strict: true}
+func parseQuery(text string, service bool) (*selection, string, error) {
+	p := &parser{lexer: lexer{text: text}, query: true, service: service, slots: 1, strict: true}
 	if len(text) > TextMax {
 		return nil, "", p.lexer.fail(0, fmt.Sprintf("the text has %d bytes, more than %d", len(text), TextMax))
 	}
@@ -116,6 +116,7 @@ func (p *parser) selection(container *string) *selection {
 	tok, p.tok = p.tok, tok
 	p.aggregates = aggregatesAllowed
 	p.selectClause(s)
+	p.strictSelect(s, at)
 	p.aggregates = aggregatesRefused
 	if p.err == nil && from.word() == "FROM" {
 		if p.tok.start != from.start {

@@ -15,8 +15,10 @@ type Query struct {
 
 // ParseQuery reads a text of at most TextMax bytes as one query. The error is a
 // *SyntaxError; it names the place of everything that is wrong or not supported.
-func ParseQuery(text string) (*Query, error) {
-	s, container, err := parseQuery(text)
+func ParseQuery(text string) (*Query, error) { return parseAs(text, false) }
+
+func parseAs(text string, service bool) (*Query, error) {
+	s, container, err := parseQuery(text, service)
 	if err != nil {
 		return nil, err
 	}

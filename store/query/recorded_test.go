@@ -97,6 +97,30 @@ var outOfScope = []scope{
 	{regexp.MustCompile(`\bMAKE(LIST|SET)\(`), "no page of the service describes them, and their lists have no bound"},
 }
 
+// What the service refused is refused by ParseStrict, and what it took and is in scope is read by it.
+func TestStrictAsRecorded(t *testing.T) {
+	refused := 0
+	recorded(t, "texts.ndjson", func(line []byte) {
+		var r struct {
+			Baseline, SQL string
+			Refused       bool
+		}
+		if err := json.Unmarshal(line, &r); err != nil {
+			t.Fatal(err)
+		}
+		_, err := query.ParseStrict(r.SQL)
+		switch out := slices.ContainsFunc(outOfScope, func(s scope) bool { return s.texts.MatchString(r.SQL) }); {
+		case r.Refused && err == nil:
+			t.Errorf("%s: %s is taken, which the service refuses", r.Baseline, r.SQL)
+		case r.Refused:
+			refused++
+		case err != nil && !out:
+			t.Errorf("%s: %s is refused, which the service takes: %v", r.Baseline, r.SQL, err)
+		}
+	})
+	t.Logf("%d texts that the service refuses are refused", refused)
+}
+
 // Every text that the service takes is read and evaluated, but for those of outOfScope; every other
 // one that is refused is refused with the place. outOfScope is neither longer nor shorter than need be.
 func TestTextsAsRecorded(t *testing.T) {

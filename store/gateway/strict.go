@@ -1,0 +1,196 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/millrace/millrace/feed/document"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/query"
+)
+
+// strictly refuses a query that Cosmos DB refuses, if the configuration says so: what query.ParseStrict refuses of its
+// text, and ORDER BY that the container's indexing policy does not serve. text has no mark of a plan.
+func (s *Server) strictly(ctx context.Context, c *collection, text string, q *query.Query) error {
+	if !s.cfg.Strict {
+		return nil
+	}
+	if _, err := query.ParseStrict(text); err != nil {
+		return refuse(http.StatusBadRequest, "the query is wrong: %v (gateway.strict)", err)
+	}
+	order := q.Order()
+	if len(order) == 0 || order[0].Path == nil { // of VectorDistance
+		return nil
+	}
+	// The directory does not follow what is declared anew of a container.
+	info, err := s.client.Catalog().Get(ctx, c.info.Database, c.info.Name)
+	if err != nil {
+		return err
+	}
+	kept, err := keptOf(&info)
+	if err != nil {
+		return err
+	}
+	var policy orderPolicy
+	if err := json.Unmarshal(indexingPolicyOf(&info.Spec, kept.IndexingPolicy), &policy); err != nil {
+		return err
+	}
+	return policy.serves(order)
+}
+
+// checkStrictly is strictly of a request. whole says that it names no part of the container.
+func (s *Server) checkStrictly(x *exchange, c *collection, r *store.QueryRequest, whole bool) error {
+	q, err := store.ParseQuery(r.Text, r.Params)
+	if err != nil {
+		return err
+	}
+	if err := s.strictly(x.ctx, c, r.Text, q); err != nil {
+		return err
+	}
+	if !whole {
+		return nil
+	}
+	return s.strictlyServed(c, q)
+}
+
+// orderPolicy is what an indexing policy says about ORDER BY.
+type orderPolicy struct {
+	indexingPolicy
+	Composite [][]struct {
+		Path  string `json:"path"`
+		Order string `json:"order"`
+	} `json:"compositeIndexes"`
+}
+
+// serves refuses an ORDER BY of one path that is excluded, and of several paths that are no composite index: all of
+// its paths in their order, each in its direction or each in the other one.
+func (p *orderPolicy) serves(order []query.Order) error {
+	if len(order) == 1 {
+		if !p.indexes(order[0].Path) {
+			return refuse(http.StatusBadRequest, "Cosmos DB does not order by %s, which the indexing policy excludes (gateway.strict)", clip(pointer(order[0].Path)))
+		}
+		return nil
+	}
+	for _, index := range p.Composite {
+		if len(index) != len(order) {
+			continue
+		}
+		same, other := true, true
+		for i, of := range index {
+			at, err := pointerOf(of.Path)
+			desc := strings.EqualFold(of.Order, "descending")
+			is := err == nil && at == pointer(order[i].Path)
+			same, other = same && is && desc == order[i].Desc, other && is && desc != order[i].Desc
+		}
+		if same || other {
+			return nil
+		}
+	}
+	return refuse(http.StatusBadRequest, "Cosmos DB orders by several paths only where the indexing policy has a composite index of them, in this order and these directions or all of the others (gateway.strict)")
+}
+
+// indexes tells whether the policy has an index of a path: the most precise of the paths that hold it decides.
+func (p *orderPolicy) indexes(path []string) bool {
+	if strings.EqualFold(p.Mode, "none") {
+		return false
+	}
+	included, excluded := precision(p.Included, path), precision(p.Excluded, path)
+	return included > excluded
+}
+
+// precision returns how precise the most precise of the paths is that hold a path: 0 if none does, more for each of its
+// properties, and still more if it is the path alone and not all below it.
+func precision(list []indexPath, path []string) (most int) {
+	want := pointer(path)
+	for _, p := range list {
+		of, scalar := strings.CutSuffix(p.Path, "/?")
+		if !scalar {
+			of = strings.TrimSuffix(strings.TrimSuffix(p.Path, "/*"), "/")
+		}
+		at := ""
+		if of != "" {
+			var err error
+			if at, err = pointerOf(of); err != nil {
+				continue
+			}
+		}
+		switch n := 2*strings.Count(at, "/") + 1; {
+		case at == want && scalar:
+			most = max(most, n+1)
+		case !scalar && strings.HasPrefix(want+"/", at+"/"):
+			most = max(most, n)
+		}
+	}
+	return most
+}
+
+// pointer returns the JSON pointer of names.
+func pointer(names []string) string {
+	var path document.Path
+	for _, name := range names {
+		path = append(path, document.Step{Name: name})
+	}
+	return path.Pointer()
+}
+
+// strictlyServed refuses a query over several partition keys that Cosmos DB leaves to its clients, as it does: with a
+// substatus by which they fetch the plan and ask range by range. A client that has no plans, such as azcosmos, cannot
+// have it answered there either.
+func (s *Server) strictlyServed(c *collection, q *query.Query) error {
+	if !s.cfg.Strict || !q.ReadsItems() || independentRanges(q) || c.namesOneKey(q) {
+		return nil
+	}
+	return &failure{
+		status: http.StatusBadRequest, substatus: subNotServed, info: "{}",
+		message: "Cosmos DB does not answer a query over several partition keys with ORDER BY, GROUP BY, DISTINCT, TOP, OFFSET LIMIT or aggregates: a client must run its plan, or name the partition key (gateway.strict)",
+	}
+}
+
+// declared returns the spec that a body declares.
+func (s *Server) declared(asked *containerJSON) (containerSpec, error) {
+	spec, err := asked.spec()
+	if err == nil {
+		err = s.strictPolicy(asked.IndexingPolicy)
+	}
+	return spec, err
+}
+
+// strictPolicy refuses an indexing policy that names no root path.
+func (s *Server) strictPolicy(raw json.RawMessage) error {
+	if !s.cfg.Strict || isNull(raw) {
+		return nil
+	}
+	var policy indexingPolicy
+	if err := json.Unmarshal(raw, &policy); err != nil {
+		return err
+	}
+	if strings.EqualFold(policy.Mode, "none") {
+		return nil
+	}
+	root := func(p indexPath) bool { return p.Path == "/" || p.Path == allPaths }
+	if len(policy.Included)+len(policy.Excluded) == 0 || slices.ContainsFunc(policy.Included, root) || slices.ContainsFunc(policy.Excluded, root) {
+		return nil
+	}
+	return refuse(http.StatusBadRequest, "Cosmos DB wants the path /* among the included or the excluded ones of an indexing policy (gateway.strict)")
+}
+
+// namesOneKey tells whether the condition of a query names one partition key.
+func (c *collection) namesOneKey(q *query.Query) bool {
+	var one string
+	tuples, known := q.Tuples(c.KeyNames()...)
+	for _, t := range tuples {
+		key, ok := store.KeyOfValues(t)
+		if !ok {
+			continue // no item has it
+		}
+		if text := key.Encoded(); one == "" {
+			one = text
+		} else if text != one {
+			return false
+		}
+	}
+	return known
+}

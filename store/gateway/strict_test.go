@@ -1,0 +1,161 @@
+package gateway_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/millrace/millrace/store/gateway"
+)
+
+// With gateway.strict a query is refused that Cosmos DB refuses, and without it is answered. What is refused
+// here and there, and what is answered here and there, is in docs/gateway.md.
+func TestStrict(t *testing.T) {
+	t.Parallel()
+	const policy = `{"indexingMode":"consistent","includedPaths":[{"path":"/*"},{"path":"/big/kept/?"}],"excludedPaths":[{"path":"/big/*"},{"path":"/blob/?"}],
+		"compositeIndexes":[[{"path":"/name","order":"ascending"},{"path":"/n","order":"descending"}]]}`
+	loose, strict := newWorld(t, gateway.Config{Partitions: 2}), newWorld(t, gateway.Config{Partitions: 2, Strict: true})
+	for _, w := range []*world{loose, strict} {
+		w.ask("POST", "/dbs", `{"id":"shop"}`).is(201)
+		w.ask("POST", "/dbs/shop/colls", `{"id":"things","partitionKey":{"paths":["/pk"],"kind":"Hash"},"indexingPolicy":`+policy+`}`).is(201)
+		w.ask("POST", docs, `{"id":"1","pk":"a","n":1,"name":"x","order":5,"t":[1],"big":{"kept":1,"other":2},"blob":3}`, keyHeader, `["a"]`).is(201)
+	}
+	ask := func(w *world, text string, with ...string) *answer {
+		t.Helper()
+		body, err := json.Marshal(map[string]string{"query": text})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w.ask("POST", docs, string(body), append([]string{isQuery, "true", acrossKeys, "true"}, with...)...)
+	}
+	oneKey := []string{keyHeader, `["a"]`}
+	for _, c := range []struct {
+		text string
+		want string // in the refusal; "" if it is served
+	}{
+		{`SELECT * FROM c`, ``},
+		{`SELECT c.id, t FROM c JOIN t IN c.t WHERE c.n * 2 = 2`, ``},
+		{`SELECT * FROM c ORDER BY c.n`, ``},
+		{`SELECT * FROM c ORDER BY c.big.kept`, ``},
+		{`SELECT * FROM c ORDER BY c.id DESC`, ``},
+		{`SELECT * FROM c ORDER BY c.name, c.n DESC`, ``},
+		{`SELECT * FROM c ORDER BY c.name DESC, c.n ASC`, ``},
+		{`SELECT VALUE COUNT(1) FROM c`, ``},
+		{`SELECT c.name, COUNT(1) AS n FROM c GROUP BY c.name`, ``},
+		{`SELECT TOP 1 c.id FROM c ORDER BY VectorDistance(c.t, [1])`, ``},
+		{`SELECT VALUE (SELECT VALUE COUNT(1) FROM t IN c.t) + 1 FROM c`, ``},
+		{`SELECT c["order"] FROM c`, ``},
+		{`SELECT c.order FROM c`, `write [\"order\"]`},
+		{`SELECT VALUE COUNT(1) + 1 FROM c`, `an aggregate by itself`},
+		{`SELECT * FROM c ORDER BY c.n + 1`, `orders by paths of the item`},
+		{`SELECT * FROM c ORDER BY LOWER(c.name)`, `orders by paths of the item`},
+		{`SELECT c.id, t FROM c JOIN t IN c.t ORDER BY t`, `what JOIN and IN name`},
+		{`SELECT * FROM c ORDER BY c.n, c.n`, `one path twice`},
+		{`SELECT * FROM c ORDER BY c.name, c.n`, `a composite index of them`},
+		{`SELECT * FROM c ORDER BY c.n DESC, c.name`, `a composite index of them`},
+		{`SELECT * FROM c ORDER BY c.name, c.n DESC, c.id`, `a composite index of them`},
+		{`SELECT * FROM c ORDER BY c.big.other`, `does not order by /big/other`},
+		{`SELECT * FROM c ORDER BY c.blob`, `does not order by /blob`},
+		{`SELECT * FROM c ORDER BY c._etag`, `does not order by /_etag`},
+		{`SELECT VALUE ARRAY(SELECT VALUE t FROM t IN c.t ORDER BY t) FROM c`, `no ORDER BY in a subquery`},
+		{`SELECT VALUE ARRAY(SELECT TOP 1 VALUE t FROM t IN c.t) FROM c`, `no TOP in a subquery`},
+		{`SELECT VALUE ARRAY(SELECT VALUE t FROM t IN c.t OFFSET 0 LIMIT 1) FROM c`, `no OFFSET LIMIT in a subquery`},
+		{`SELECT VALUE c.t[c.n - 1] FROM c`, `a constant in brackets`},
+		{`SELECT VALUE FIRST(SELECT VALUE t FROM t IN c.t) FROM c`, `has no FIRST`},
+		{`SELECT * FROM c WHERE c.n < Infinity`, `has no Infinity`},
+	} {
+		ask(loose, c.text, oneKey...).is(200)
+		if c.want == "" {
+			ask(strict, c.text, oneKey...).is(200)
+			continue
+		}
+		a := ask(strict, c.text, oneKey...).is(400)
+		if !strings.Contains(string(a.body), c.want) || !strings.Contains(string(a.body), "Cosmos DB") {
+			t.Errorf("%s: %s, want %s", c.text, a.body, c.want)
+		}
+		// A client that asks for the plan first learns it there.
+		body, err := json.Marshal(map[string]string{"query": c.text})
+		if err != nil {
+			t.Fatal(err)
+		}
+		strict.ask("POST", docs, string(body), "x-ms-cosmos-is-query-plan-request", "True").is(400)
+	}
+}
+
+// What rows of several partition keys come to clients merge there, by a plan. A client that has none is refused, as azcosmos
+// is; one that has a plan is answered.
+func TestStrict_AcrossKeys(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, gateway.Config{Partitions: 2, Strict: true})
+	w.container("things", byPK)
+	for _, pk := range []string{"a", "b", "c"} {
+		w.ask("POST", docs, `{"id":"1","pk":"`+pk+`"}`, keyHeader, `["`+pk+`"]`).is(201)
+	}
+	for text, want := range map[string]string{
+		`SELECT VALUE c.pk FROM c ORDER BY c.pk`:                `"a" "b" "c"`,
+		`SELECT VALUE COUNT(1) FROM c`:                          `3`,
+		`SELECT TOP 5 VALUE 1 FROM c`:                           `1 1 1`,
+		`SELECT DISTINCT VALUE c.id FROM c`:                     `"1"`,
+		`SELECT VALUE 1 FROM c OFFSET 1 LIMIT 5`:                `1 1`,
+		`SELECT VALUE MAX(c.pk) FROM c WHERE c.pk IN ('a','b')`: `"b"`,
+		`SELECT c.id, COUNT(1) AS n FROM c GROUP BY c.id`:       `{"id":"1","n":3}`,
+	} {
+		body, err := json.Marshal(map[string]string{"query": text})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := w.ask("POST", docs, string(body), isQuery, "true", acrossKeys, "true").is(400, "1004")
+		if !strings.Contains(string(a.body), `"additionalErrorInfo"`) {
+			t.Errorf("%s: %s", text, a.body)
+		}
+		var plan struct {
+			Info struct{ RewrittenQuery string } `json:"queryInfo"`
+		}
+		w.ask("POST", docs, string(body), "x-ms-cosmos-is-query-plan-request", "True").is(200).into(&plan)
+		var rows []string
+		for _, id := range []string{"0", "1"} {
+			rows = append(rows, w.query(plan.Info.RewrittenQuery, rangeHeader, id)...)
+		}
+		if got := strings.Join(rows, " "); got != want {
+			t.Errorf("%s gives %s by its plan, want %s", text, got, want)
+		}
+	}
+	for text, want := range map[string][]string{
+		`SELECT VALUE COUNT(1) FROM c WHERE c.pk = 'b'`:              {"1"},
+		`SELECT VALUE c.pk FROM c WHERE c.pk >= 'c'`:                 {`"c"`},
+		`SELECT VALUE 1 + 1`:                                         {"2"},
+		`SELECT DISTINCT VALUE c.id FROM c WHERE c.pk IN ('c', 'c')`: {`"1"`},
+	} {
+		if got := w.query(text); !cmp.Equal(got, want) {
+			t.Errorf("%s gives %v, want %v", text, got, want)
+		}
+	}
+}
+
+// An indexing policy names the root path.
+func TestStrict_Policy(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, gateway.Config{Strict: true})
+	w.ask("POST", "/dbs", `{"id":"shop"}`).is(201)
+	for policy, status := range map[string]int{
+		`{"includedPaths":[{"path":"/a/?"}]}`:                                   400,
+		`{"includedPaths":[{"path":"/a/?"}],"excludedPaths":[{"path":"/b/?"}]}`: 400,
+		`{"includedPaths":[{"path":"/a/?"}],"excludedPaths":[{"path":"/*"}]}`:   201,
+		`{"includedPaths":[{"path":"/"}]}`:                                      201,
+		`{"indexingMode":"none"}`:                                               201,
+		`{}`:                                                                    201,
+	} {
+		w.ask("POST", "/dbs/shop/colls", `{"id":"c`+strings.Map(letters, policy)+`","partitionKey":{"paths":["/pk"],"kind":"Hash"},"indexingPolicy":`+policy+`}`).is(status)
+	}
+	w.ask("PUT", "/dbs/shop/colls/c", `{"id":"c","partitionKey":{"paths":["/pk"],"kind":"Hash"},"indexingPolicy":{"includedPaths":[{"path":"/a/?"}]}}`).is(400)
+}
+
+// letters drops what is no letter.
+func letters(r rune) rune {
+	if r < 'a' || r > 'z' {
+		return -1
+	}
+	return r
+}
