@@ -38,12 +38,19 @@ var batchKinds = map[string]store.OpKind{
 	"Delete": store.OpDelete, "Patch": store.OpPatch,
 }
 
+// hybridRow is the version byte with which a body in HybridRow begins. No JSON begins so.
+const hybridRow = 0x81
+
 // batch carries out a transactional batch, or operations in bulk, each of which succeeds or
 // fails alone. The header x-ms-cosmos-batch-atomic tells which.
 func (s *Server) batch(x *exchange) error {
 	c, err := s.collection(x)
 	if err != nil {
 		return err
+	}
+	if len(x.body) > 0 && x.body[0] == hybridRow {
+		return refuse(http.StatusBadRequest, "the batch is written in HybridRow, the binary form of the .NET SDK, and JSON is expected: "+
+			"batch and bulk of that SDK are not served; leave AllowBulkExecution off, and write the items of a batch one by one")
 	}
 	var body batchBody
 	if err := x.decode(&body); err != nil {

@@ -126,6 +126,24 @@ func TestBatch_Refusals(t *testing.T) {
 	w.ask("GET", docs+"/1", "", keyHeader, `["a"]`).is(404)
 }
 
+// The .NET SDK writes batches in a binary form. It learns that this is the reason, in a batch and in bulk, and nothing is written.
+func TestBatch_HybridRowIsNamed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, gateway.Config{})
+	w.container("things", byPK)
+	// The begin of a segment of records: version, and the number of its schema.
+	const body = "\x81\xf0\xd8\xff\x7f\x07\x03\x00\x00\x00"
+	for _, whole := range []string{"true", "false"} {
+		a := w.ask("POST", docs, body, keyHeader, `["a"]`, isBatch, "True", atomic, whole).is(400)
+		if !strings.Contains(string(a.body), "HybridRow") || !strings.Contains(string(a.body), ".NET") {
+			t.Errorf("atomic %s: %s", whole, a.body)
+		}
+	}
+	if rows := w.query("SELECT VALUE COUNT(1) FROM c"); rows[0] != "0" {
+		t.Errorf("%s items are there", rows[0])
+	}
+}
+
 // In bulk each operation stands for itself.
 func TestBulk_EachForItself(t *testing.T) {
 	t.Parallel()
