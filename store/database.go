@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/store/featurelevel"
 	"github.com/millrace/millrace/store/naming"
 	"github.com/millrace/millrace/store/rid"
+	"github.com/millrace/millrace/store/users"
 )
 
 // DatabaseInfo is a database as the catalog holds it. A database is there if it
@@ -44,6 +45,9 @@ func (e *NoDatabaseError) Error() string { return fmt.Sprintf("database %s does 
 
 // Is matches ErrNotFound.
 func (e *NoDatabaseError) Is(target error) bool { return target == error(ErrNotFound) }
+
+// Users returns the users of all databases.
+func (c *Catalog) Users() *users.Book { return users.New(c.js, c.cfg.Replicas) }
 
 const databasePrefix = "database."
 
@@ -379,6 +383,10 @@ func (c *Catalog) DeleteDatabaseSeen(ctx context.Context, seen *DatabaseInfo) er
 			return err
 		}
 		begun = true
+	}
+	// Behind the containers, for a refusal above must leave them, and before the record, which goes last.
+	if err := c.Users().RemoveAll(ctx, seen.Name, seen.RID()); err != nil {
+		return goesOn("the users of database "+seen.Name, err)
 	}
 	if now.Revision == 0 {
 		return nil // its containers were all that there was of it

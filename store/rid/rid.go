@@ -4,11 +4,14 @@
 //	database     4 bytes
 //	container    those of its database and 4 more, of which the first has the high bit set
 //	in it        those of its container and 8 more; the high half of the last byte tells the kind
+//	user         those of its database and 4 more, of which the first has the high bit clear
+//	permission   those of its user and 8 more
 //
 // As text they are base64 with - for /.
 package rid
 
 import (
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base32"
 	"encoding/base64"
@@ -28,6 +31,12 @@ type Container [8]byte
 
 // Inside is that of an item, or of a physical partition, in a container.
 type Inside [16]byte
+
+// User is that of a user of a database.
+type User [8]byte
+
+// Permission is that of a permission of a user.
+type Permission [16]byte
 
 // The kinds of what is in a container.
 const (
@@ -70,6 +79,19 @@ func Range(in Container, number uint32) (i Inside) {
 	return i
 }
 
+// NewUser draws the resource id of a user of a database. Two users have the same once in two thousand million times.
+func NewUser(in Database) (u User) {
+	rand.Read(u[copy(u[:], in[:]):]) // never returns an error since Go 1.24
+	u[len(in)] &= 0x7f
+	return u
+}
+
+// NewPermission draws the resource id of a permission of a user.
+func NewPermission(of User) (p Permission) {
+	rand.Read(p[copy(p[:], of[:]):])
+	return p
+}
+
 // Database is the resource id of the container's database.
 func (c Container) Database() Database { return Database(c[:len(Database{})]) }
 
@@ -83,6 +105,9 @@ func (d Database) String() string  { return text(d[:]) }
 func (c Container) String() string { return text(c[:]) }
 func (i Inside) String() string    { return text(i[:]) }
 
+func (u User) String() string       { return text(u[:]) }
+func (p Permission) String() string { return text(p[:]) }
+
 // Self is the link to the database. Links end with a slash.
 func (d Database) Self() string { return "dbs/" + d.String() + "/" }
 
@@ -94,6 +119,16 @@ func (i Inside) ItemSelf() string { return i.Container().Self() + "docs/" + i.St
 
 // RangeSelf is the link to a physical partition.
 func (i Inside) RangeSelf() string { return i.Container().Self() + "pkranges/" + i.String() + "/" }
+
+// Self is the link to the user.
+func (u User) Self() string {
+	return Database(u[:len(Database{})]).Self() + "users/" + u.String() + "/"
+}
+
+// Self is the link to the permission.
+func (p Permission) Self() string {
+	return User(p[:len(User{})]).Self() + "permissions/" + p.String() + "/"
+}
 
 func text(raw []byte) string {
 	return strings.ReplaceAll(base64.StdEncoding.EncodeToString(raw), "/", "-")
@@ -115,6 +150,18 @@ func ParseContainer(s string) (c Container, err error) {
 func ParseInside(s string) (i Inside, err error) {
 	err = parse(s, i[:])
 	return i, err
+}
+
+// ParseUser reads that of a user's.
+func ParseUser(s string) (u User, err error) {
+	err = parse(s, u[:])
+	return u, err
+}
+
+// ParsePermission reads that of a permission's.
+func ParsePermission(s string) (p Permission, err error) {
+	err = parse(s, p[:])
+	return p, err
 }
 
 // parse takes the one text alone that String returns.

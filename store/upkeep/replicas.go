@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/snapshot"
 	"github.com/millrace/millrace/store/spare"
+	"github.com/millrace/millrace/store/users"
 )
 
 // wishLabel is where the stream of the catalog's bucket tells how many replicas the
@@ -129,7 +130,7 @@ func (w *Wish) replicasOf(stream string) int {
 		return w.Replicas
 	}
 	switch stream {
-	case catalogStream, "KV_millrace_pipelines", "KV_" + spare.Bucket, snapshot.StreamName:
+	case catalogStream, "KV_millrace_pipelines", "KV_" + spare.Bucket, "KV_" + users.Bucket, snapshot.StreamName:
 		return w.Replicas
 	case "KV_" + w.Leases:
 		if w.LeaseReplicas > 0 {
