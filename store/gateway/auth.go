@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/millrace/millrace/store/users"
 )
 
 // dateWindow is how far the date of a signature may be off, as in the service.
@@ -23,43 +25,73 @@ const (
 	accessWrite
 )
 
-// authorize checks the signature of a request and returns what its key allows.
-func (s *Server) authorize(x *exchange) (access, error) {
-	signature, err := parseAuthorization(x.r.Header.Get("Authorization"))
+// authorize checks the signature of a request, or of the token that it carries, and returns what that allows.
+func (s *Server) authorize(x *exchange) (right, error) {
+	signature, token, err := parseAuthorization(x.r.Header.Get("Authorization"))
 	if err != nil {
-		return accessNone, err
+		return right{}, err
+	}
+	if token != nil {
+		return s.authorizeToken(x, token)
 	}
 	date := x.r.Header.Get(headerDate)
 	text := signedText(x.r.Method, &x.target, date, x.r.Header.Get("Date"))
 	// Clients sign one of several forms of the link, so each is tried: at most six, and four
 	// keys of each.
-	granted, keys := accessNone, s.keys.current()
+	var granted *secret
+	keys := s.keys.current()
 	for _, link := range s.links(&x.target) {
-		if granted = verify(keys, text(link), signature); granted != accessNone {
+		if granted = verify(keys, text(link), signature); granted != nil {
 			break
 		}
 	}
-	if granted == accessNone {
-		return accessNone, refuse(http.StatusUnauthorized,
+	if granted == nil {
+		return right{}, refuse(http.StatusUnauthorized,
 			"the signature is not that of a key in force; the text to sign, with \\n at the end of each of its five lines, is %q", text(x.target.link))
 	}
 	// After the signature: only a sender with a key is told the server's time.
 	if date == "" {
 		date = x.r.Header.Get("Date")
 	}
-	return granted, checkDate(date, time.Now())
+	return right{access: granted.access, master: granted.raw}, checkDate(date, time.Now())
+}
+
+// authorizeToken returns what a resource token allows. Nothing is read of what it says, and nobody asked, before it is known
+// that a key in force has signed it.
+func (s *Server) authorizeToken(x *exchange, signed *users.Signed) (right, error) {
+	known := false
+	for _, key := range s.keys.current() {
+		known = known || key.access == accessWrite && signed.By(key.raw)
+	}
+	if !known {
+		return right{}, refuse(http.StatusUnauthorized, "the resource token is not signed with a key in force; read its permission again")
+	}
+	token, err := signed.Token()
+	if err != nil {
+		return right{}, refuse(http.StatusUnauthorized, "the resource token: %v", err)
+	}
+	// The status of the service: clients take it for a right that they have no more, and not for a wrong key.
+	if now := time.Now(); !now.Before(token.Expires) {
+		return right{}, refuse(http.StatusForbidden, "the resource token expired at %s and it is %s here; read its permission again",
+			token.Expires.UTC().Format(http.TimeFormat), now.UTC().Format(http.TimeFormat))
+	}
+	r, err := s.permits.of(x.ctx, token)
+	if err == nil && r.access == accessNone {
+		err = refuse(http.StatusUnauthorized, "the resource token was revoked: its permission was changed or deleted; read it again")
+	}
+	return r, err
 }
 
 // parseAuthorization reads the header: type, version and signature, URL-encoded as a whole. It
-// also accepts a header that is not encoded, or only in part.
-func parseAuthorization(header string) (signature []byte, err error) {
+// also accepts a header that is not encoded, or only in part. It returns the signature of a request, or a token.
+func parseAuthorization(header string) (signature []byte, token *users.Signed, err error) {
 	if header == "" {
-		return nil, refuse(http.StatusUnauthorized, "the header authorization is missing; sign the request with a master key")
+		return nil, nil, refuse(http.StatusUnauthorized, "the header authorization is missing; sign the request with a master key")
 	}
 	// PathUnescape and not QueryUnescape, which would make a space of the + of base64.
 	text, err := url.PathUnescape(header)
 	if err != nil {
-		return nil, refuse(http.StatusUnauthorized, "the header authorization is not URL-encoded")
+		return nil, nil, refuse(http.StatusUnauthorized, "the header authorization is not URL-encoded")
 	}
 	fields := map[string]string{}
 	for field := range strings.SplitSeq(text, "&") {
@@ -67,16 +99,22 @@ func parseAuthorization(header string) (signature []byte, err error) {
 		fields[name] = value
 	}
 	switch {
-	case fields["type"] != "master":
-		return nil, refuse(http.StatusUnauthorized, "authorization of type %q is not served; master keys are", clip(fields["type"]))
+	case fields["type"] != "master" && fields["type"] != "resource":
+		return nil, nil, refuse(http.StatusUnauthorized, "authorization of type %q is not served; master keys and resource tokens are", clip(fields["type"]))
 	case fields["ver"] != "1.0" && fields["ver"] != "1":
-		return nil, refuse(http.StatusUnauthorized, "authorization has version %q; 1.0 is expected", clip(fields["ver"]))
+		return nil, nil, refuse(http.StatusUnauthorized, "authorization has version %q; 1.0 is expected", clip(fields["ver"]))
+	}
+	if fields["type"] == "resource" {
+		if token, err = users.ParseToken(fields["sig"]); err != nil {
+			err = refuse(http.StatusUnauthorized, "the resource token: %v", err)
+		}
+		return nil, token, err
 	}
 	signature, err = base64.StdEncoding.DecodeString(fields["sig"])
 	if err != nil || len(signature) != sha256.Size {
-		return nil, refuse(http.StatusUnauthorized, "the signature is not base64 of %d bytes", sha256.Size)
+		return nil, nil, refuse(http.StatusUnauthorized, "the signature is not base64 of %d bytes", sha256.Size)
 	}
-	return signature, nil
+	return signature, nil, nil
 }
 
 // signedText returns the function from a link to the text that is signed: verb, type, link,
@@ -113,18 +151,18 @@ func (s *Server) links(t *target) []string {
 	return links
 }
 
-// verify returns what the key allows that has signed text, accessNone if no key has. Each
+// verify returns the key that has signed text, nil if none has. Each
 // comparison takes constant time. That the loop ends at the key that fits tells
 // its sender only what it knows already.
-func verify(keys []secret, text string, signature []byte) access {
-	for _, key := range keys {
-		mac := hmac.New(sha256.New, key.raw)
+func verify(keys []secret, text string, signature []byte) *secret {
+	for i := range keys {
+		mac := hmac.New(sha256.New, keys[i].raw)
 		_, _ = mac.Write([]byte(text)) // a hash takes everything
 		if hmac.Equal(mac.Sum(nil), signature) {
-			return key.access
+			return &keys[i]
 		}
 	}
-	return accessNone
+	return nil
 }
 
 // checkDate refuses a signature whose date is more than dateWindow off.

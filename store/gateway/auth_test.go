@@ -225,6 +225,7 @@ func TestKeys_BadFiles(t *testing.T) {
 // Whoever configures a key for Prometheus alone is told that applications cannot write any more.
 func TestNew_WarnsWithoutAKeyThatWrites(t *testing.T) {
 	t.Parallel()
+	w := newWorld(t, gateway.Config{})
 	all := gateway.NewKeys()
 	for _, c := range []struct {
 		keys gateway.Keys
@@ -239,7 +240,7 @@ func TestNew_WarnsWithoutAKeyThatWrites(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := gateway.New(nil, ring, cfg); err != nil {
+		if _, err := gateway.New(w.client, ring, cfg); err != nil {
 			t.Fatal(err)
 		}
 		if got := strings.Contains(logged.String(), "gateway.keys.primary"); got != c.want {

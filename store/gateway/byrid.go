@@ -49,7 +49,10 @@ func (s *Server) resolve(x *exchange) (err error) {
 	defer x.nameSpan()
 	t.databaseRID, _ = rid.ParseDatabase(t.database) // which byRID has done
 	if t.container == "" {
-		return s.resolveDatabase(x)
+		if err := s.resolveDatabase(x); err != nil || t.user == "" {
+			return err
+		}
+		return s.resolveUser(x)
 	}
 	if t.containerRID, err = rid.ParseContainer(t.container); err != nil {
 		return refuse(http.StatusBadRequest, "%v; a link names all of its resources by their ids, or all by their names", err)
@@ -138,7 +141,19 @@ func (s *Server) findRID(ctx context.Context, of rid.Container) (*store.Containe
 
 // itemID returns the id of the item that a request names. A resource id does not hold it: the items
 // of the partition key are looked through for the one that has it.
+// The error is 403 for an item that the right of the request does not open.
 func (c *collection) itemID(x *exchange, key feed.PartitionKey) (string, error) {
+	if err := x.right.admitKey(key); err != nil {
+		return "", err
+	}
+	id, err := c.namedItem(x, key)
+	if err != nil {
+		return "", err
+	}
+	return id, x.right.admitItem(c, key, id)
+}
+
+func (c *collection) namedItem(x *exchange, key feed.PartitionKey) (string, error) {
 	meant := x.target.itemRID
 	if meant == (rid.Inside{}) {
 		return x.target.id, nil

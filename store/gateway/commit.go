@@ -10,6 +10,9 @@ import (
 // recognizes it, so that the client can send it again when an answer is lost. An owner that
 // is giving the partition up then says so at once, and the next owner tells the outcome.
 func (s *Server) commit(x *exchange, c *collection, t *store.Transact) (*store.TransactResult, error) {
+	if err := x.right.admitKey(t.Key); err != nil {
+		return nil, err
+	}
 	t.RemoteKey = s.newKey()
 	resp, err := c.Do(x.ctx, &store.Request{Partition: c.PartitionFor(t.Key), Transact: t})
 	if err != nil {

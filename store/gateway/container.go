@@ -71,13 +71,13 @@ func begun(err error) error {
 // containerInfo returns the container of a request as the catalog holds it now.
 func (s *Server) containerInfo(x *exchange) (store.ContainerInfo, error) {
 	info, err := s.client.Catalog().Get(x.ctx, x.target.database, x.target.container)
-	if err == nil && (info.State != store.ContainerReady || !x.target.means(info.RID())) {
-		err = &store.NoContainerError{Database: x.target.database, Name: x.target.container}
-	}
-	if isType[*store.NoContainerError](err) {
+	if isType[*store.NoContainerError](err) || err == nil && info.State != store.ContainerReady {
 		return info, absent(x)
 	}
-	return info, err
+	if err != nil {
+		return info, err
+	}
+	return info, x.checkContainer(info.RID(), absent(x))
 }
 
 // absent says that the container of a request does not exist.
@@ -180,8 +180,11 @@ func (s *Server) replaceSeen(x *exchange, info *store.ContainerInfo) (replaced s
 func (s *Server) deleteContainer(x *exchange) error {
 	// In any state: one that is still being made or deleted, by a request that was cut off, can be deleted too.
 	info, err := s.client.Catalog().Get(x.ctx, x.target.database, x.target.container)
-	if isType[*store.NoContainerError](err) || err == nil && !x.target.means(info.RID()) {
+	if isType[*store.NoContainerError](err) {
 		return absent(x)
+	}
+	if err == nil {
+		err = x.checkContainer(info.RID(), absent(x))
 	}
 	if err != nil {
 		return err

@@ -125,6 +125,7 @@ func (s *Server) deleteDatabase(x *exchange) error {
 	for i := range containers {
 		s.directory.forget(containers[i].ID)
 	}
+	s.permits.forget()
 	x.answer(http.StatusNoContent, chargeDeclare, nil)
 	return nil
 }

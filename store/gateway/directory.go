@@ -163,14 +163,14 @@ func (d *directory) find(ctx context.Context, database, name string) (*collectio
 // collection returns the container of a request, and names it in the answer's headers.
 func (s *Server) collection(x *exchange) (*collection, error) {
 	c, err := s.directory.find(x.ctx, x.target.database, x.target.container)
-	if err == nil && !x.target.means(c.rid) {
-		err = &store.NoContainerError{Database: x.target.database, Name: x.target.container}
-	}
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, err
 	}
 	if err != nil {
 		return nil, &store.Error{Status: store.StatusUnavailable, Message: err.Error()}
+	}
+	if err := x.checkContainer(c.rid, &store.NoContainerError{Database: x.target.database, Name: x.target.container}); err != nil {
+		return nil, err
 	}
 	h := x.w.Header()
 	h.Set(headerContentPath, c.ridText)

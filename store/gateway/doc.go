@@ -7,7 +7,8 @@
 // form, {"code", "message"}, and then nothing was changed:
 //
 //	target     the path to a noun and its names                      route.go
-//	authorize  the signature over verb, noun and link; read or write auth.go
+//	authorize  the signature over verb, noun and link, or a resource
+//	           token; read or write, of all or of a part of a container auth.go, grant.go
 //	route      method and headers to what is done with the noun      route.go
 //	body       read whole, within its limit and time                 exchange.go
 //	slot       at most RequestsMax are carried out at once           slots.go
@@ -23,9 +24,12 @@
 //   - Containers that clients make and containers of YAML are the same.
 //   - The gateway acknowledges a write only if store.Client does.
 //   - Every answer has a body that the SDKs understand, also a refusal by the router.
+//   - A resource token opens what its permission names and nothing else, at every gateway for a
+//     second after that has gone at the most. An operation that does not say what it touches is closed to
+//     tokens. What is outside of it is refused before anybody is asked whether it is there.
 //   - Errors become status, substatus and code in one table, errors.go.
 //
-// A Server keeps no state of its own beyond a cache of the catalog: several of them
+// A Server keeps no state of its own beyond caches of the catalog and of permissions: several of them
 // may serve the same containers. It is safe for concurrent use.
 //
 // It is no API: the command millrace is made of it, and it changes without notice.

@@ -25,6 +25,7 @@ type exchange struct {
 	r        *http.Request
 	ctx      context.Context //nolint:containedctx // an exchange is the scope of one request
 	target   target
+	right    right      // of the sender
 	op       *operation // nil until it is known
 	body     []byte
 	activity string

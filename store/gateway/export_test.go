@@ -55,3 +55,13 @@ func (s *Server) Believe(infos []store.ContainerInfo) { s.directory.applyCatalog
 
 // Knows reports whether the server has a container from the catalog that it follows.
 func (s *Server) Knows(database, name string) bool { return s.directory.cached(database, name) != nil }
+
+// Operations lists all operations, each as its noun and the method, or what else tells it from others of the noun.
+func (s *Server) Operations() (all []string) {
+	for of, operations := range s.table {
+		for method := range operations {
+			all = append(all, of.String()+" "+method)
+		}
+	}
+	return all
+}

@@ -27,6 +27,7 @@ const (
 	headerIndexMetrics  = "X-Ms-Cosmos-Populateindexmetrics"
 	headerIndexMetrics2 = "X-Ms-Cosmos-Populateindexmetrics-V2"
 	headerIncremental   = "A-Im"
+	headerExpiry        = "X-Ms-Documentdb-Expiry-Seconds"
 	headerConsistency   = "X-Ms-Consistency-Level"
 )
 

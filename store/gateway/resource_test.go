@@ -451,7 +451,10 @@ func TestRouter_AnswersInTheProtocolsForm(t *testing.T) {
 		{"POST", "/dbs/shop/colls/things/sprocs", 501},
 		{"GET", "/dbs/shop/colls/things/triggers", 501},
 		{"GET", "/dbs/shop/colls/things/udfs/x", 501},
-		{"GET", "/dbs/shop/users", 501},
+		{"GET", "/dbs/shop/clientencryptionkeys", 501},
+		{"GET", "/dbs/shop/users/ann/nothing", 404},
+		{"PATCH", "/dbs/shop/users/ann", 405},
+		{"GET", "/dbs/shop/users/ann/permissions/p/x", 404},
 		{"GET", "/dbs/shop/colls/things/conflicts", 501},
 	} {
 		t.Run(c.method+" "+c.path, func(t *testing.T) {

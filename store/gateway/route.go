@@ -25,11 +25,16 @@ const (
 	nounItem
 	nounOffers
 	nounOffer
+	nounUsers
+	nounUser
+	nounPermissions
+	nounPermission
 	nounUnserved // known to the protocol, not to Millrace
 )
 
 var nounNames = [...]string{
-	"unknown", "account", "databases", "database", "containers", "container", "ranges", "range", "items", "item", "offers", "offer", "unserved",
+	"unknown", "account", "databases", "database", "containers", "container", "ranges", "range", "items", "item", "offers", "offer",
+	"users", "user", "permissions", "permission", "unserved",
 }
 
 func (n noun) String() string { return nounNames[n] }
@@ -42,6 +47,7 @@ type target struct {
 	kind, link, raw string
 	database        string
 	container       string
+	user            string
 	id              string
 
 	// Set by Server.resolve where the path names resources by their resource ids. The names
@@ -49,11 +55,12 @@ type target struct {
 	databaseRID  rid.Database
 	containerRID rid.Container
 	itemRID      rid.Inside
+	userRID      string
 }
 
 // unserved are resources of the protocol that Millrace does not have.
 var unserved = []string{
-	"sprocs", "triggers", "udfs", "conflicts", "users", "permissions", "clientencryptionkeys", "operations", "attachments", "partitionkeydelete",
+	"sprocs", "triggers", "udfs", "conflicts", "clientencryptionkeys", "operations", "attachments", "partitionkeydelete",
 	"schemas", "media", "snapshots",
 }
 
@@ -116,6 +123,8 @@ func (t *target) classify(segments []string) noun {
 		return nounDatabase
 	case n > 2 && slices.Contains(unserved, segments[2]):
 		return nounUnserved
+	case word(2, "users"):
+		return t.classifyUser(segments)
 	case !word(2, "colls"):
 		return nounUnknown
 	case n == 3:
@@ -143,12 +152,38 @@ func (t *target) classify(segments []string) noun {
 	return nounUnknown
 }
 
+// classifyUser is classify for what is under the users of a database.
+func (t *target) classifyUser(segments []string) noun {
+	n := len(segments)
+	if n > 3 {
+		t.user = segments[3]
+	}
+	switch {
+	case n == 3:
+		return nounUsers
+	case n == 4:
+		return nounUser
+	case segments[4] != "permissions":
+		return nounUnknown
+	case n == 5:
+		return nounPermissions
+	case n == 6:
+		t.id = segments[5]
+		return nounPermission
+	}
+	return nounUnknown
+}
+
 // operation is one row of the table of requests: what is done with a noun by a method.
 type operation struct {
 	// name is the operation in metrics, spans and messages.
 	name string
 	// writes says that a read-only key is not enough.
 	writes bool
+	// secret says that the answer holds what opens something, so that a read-only key is not enough for it either.
+	secret bool
+	// reach is what the operation touches; the zero value is closed to resource tokens.
+	reach reach
 	// bodyMax bounds the body; 0 means that there is none.
 	bodyMax int64
 	serve   func(*exchange) error

@@ -65,6 +65,9 @@ func (c *collection) scope(x *exchange) (*scope, error) {
 			return nil, err
 		}
 	}
+	if err := x.right.admitKey(sc.key); err != nil {
+		return nil, err
+	}
 	ranges, err := c.rangeIDs(x.header(headerRange))
 	if err != nil {
 		return nil, err

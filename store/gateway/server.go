@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/connections"
+	"github.com/millrace/millrace/store/users"
 )
 
 // Server answers the protocol. It is an http.Handler; Listen puts it on the network.
@@ -23,6 +24,8 @@ type Server struct {
 	directory *directory
 	slots     *slots
 	bodies    *bodyRoom
+	users     *users.Book
+	permits   *permits
 	table     map[noun]map[string]operation
 	newKey    func() string // returns the key of a write, see commit
 
@@ -41,7 +44,9 @@ func New(client *store.Client, ring *KeyRing, cfg Config) (*Server, error) {
 	if !ring.writes() {
 		cfg.Logger.Warn("no key of the gateway writes, so applications can read only: set gateway.keys.primary too; the configured keys replace the key file as a whole")
 	}
+	book := client.Catalog().Users()
 	s := &Server{
+		users: book, permits: newPermits(book),
 		cfg: cfg, client: client, keys: ring, directory: newDirectory(client), slots: newSlots(cfg.RequestsMax, cfg.AnswersMax),
 		bodies: &bodyRoom{max: cfg.BodiesMax}, newKey: rand.Text, resourceQueries: make(chan struct{}, resourceQueriesMax),
 		pages: make(chan struct{}, pagesMost(cfg.AnswersMax)),
@@ -58,7 +63,7 @@ func (s *Server) Run(ctx context.Context) { s.directory.run(ctx, s.cfg.Logger) }
 func (s *Server) newTable() map[noun]map[string]operation {
 	const get, put, patch, remove = http.MethodGet, http.MethodPut, http.MethodPatch, http.MethodDelete
 	return map[noun]map[string]operation{
-		nounAccount: {get: {name: "read account", serve: s.readAccount}},
+		nounAccount: {get: {name: "read account", reach: reachNothing, serve: s.readAccount}},
 		nounDatabases: {
 			get:        {name: "list databases", serve: s.listDatabases},
 			postQuery:  {name: "query databases", bodyMax: otherBytesMax, serve: s.queryDatabases},
@@ -74,25 +79,25 @@ func (s *Server) newTable() map[noun]map[string]operation {
 			postCreate: {name: "create container", writes: true, bodyMax: otherBytesMax, serve: s.createContainer},
 		},
 		nounContainer: {
-			get:    {name: "read container", serve: s.readContainer},
-			put:    {name: "replace container", writes: true, bodyMax: otherBytesMax, serve: s.replaceContainer},
-			remove: {name: "delete container", writes: true, serve: s.deleteContainer},
+			get:    {name: "read container", reach: reachContainer, serve: s.readContainer},
+			put:    {name: "replace container", reach: reachContainer, writes: true, bodyMax: otherBytesMax, serve: s.replaceContainer},
+			remove: {name: "delete container", reach: reachContainer, writes: true, serve: s.deleteContainer},
 		},
-		nounRanges: {get: {name: "read ranges", serve: s.readRanges}},
-		nounRange:  {get: {name: "read range", serve: s.readRange}},
+		nounRanges: {get: {name: "read ranges", reach: reachContainer, serve: s.readRanges}},
+		nounRange:  {get: {name: "read range", reach: reachContainer, serve: s.readRange}},
 		nounItems: {
-			get:        {name: "read feed", serve: s.readItems},
-			getChanges: {name: "read change feed", serve: s.readChanges},
-			postCreate: {name: "create item", writes: true, bodyMax: store.ItemBytesMax, serve: s.createItem},
-			postQuery:  {name: "query", bodyMax: otherBytesMax, serve: s.queryItems},
-			postPlan:   {name: "query plan", bodyMax: otherBytesMax, serve: s.planQuery},
-			postBatch:  {name: "batch", writes: true, bodyMax: bodyBytesMax, serve: s.batch},
+			get:        {name: "read feed", reach: reachItems, serve: s.readItems},
+			getChanges: {name: "read change feed", reach: reachItems, serve: s.readChanges},
+			postCreate: {name: "create item", reach: reachItems, writes: true, bodyMax: store.ItemBytesMax, serve: s.createItem},
+			postQuery:  {name: "query", reach: reachItems, bodyMax: otherBytesMax, serve: s.queryItems},
+			postPlan:   {name: "query plan", reach: reachItems, bodyMax: otherBytesMax, serve: s.planQuery},
+			postBatch:  {name: "batch", reach: reachItems, writes: true, bodyMax: bodyBytesMax, serve: s.batch},
 		},
 		nounItem: {
-			get:    {name: "read item", serve: s.readItem},
-			put:    {name: "replace item", writes: true, bodyMax: store.ItemBytesMax, serve: s.replaceItem},
-			patch:  {name: "patch item", writes: true, bodyMax: store.ItemBytesMax, serve: s.patchItem},
-			remove: {name: "delete item", writes: true, serve: s.deleteItem},
+			get:    {name: "read item", reach: reachItem, serve: s.readItem},
+			put:    {name: "replace item", reach: reachItem, writes: true, bodyMax: store.ItemBytesMax, serve: s.replaceItem},
+			patch:  {name: "patch item", reach: reachItem, writes: true, bodyMax: store.ItemBytesMax, serve: s.patchItem},
+			remove: {name: "delete item", reach: reachItem, writes: true, serve: s.deleteItem},
 		},
 		nounOffers: {
 			get:       {name: "list offers", serve: s.listOffers},
@@ -101,6 +106,26 @@ func (s *Server) newTable() map[noun]map[string]operation {
 		nounOffer: {
 			get: {name: "read offer", serve: s.readOffer},
 			put: {name: "replace offer", writes: true, bodyMax: otherBytesMax, serve: s.replaceOffer},
+		},
+		nounUsers: {
+			get:        {name: "list users", serve: s.listUsers},
+			postQuery:  {name: "query users", bodyMax: otherBytesMax, serve: s.queryUsers},
+			postCreate: {name: "create user", writes: true, bodyMax: otherBytesMax, serve: s.createUser},
+		},
+		nounUser: {
+			get:    {name: "read user", serve: s.readUser},
+			put:    {name: "replace user", writes: true, bodyMax: otherBytesMax, serve: s.replaceUser},
+			remove: {name: "delete user", writes: true, serve: s.deleteUser},
+		},
+		nounPermissions: {
+			get:        {name: "list permissions", secret: true, serve: s.listPermissions},
+			postQuery:  {name: "query permissions", secret: true, bodyMax: otherBytesMax, serve: s.queryPermissions},
+			postCreate: {name: "create permission", writes: true, bodyMax: otherBytesMax, serve: s.createPermission},
+		},
+		nounPermission: {
+			get:    {name: "read permission", secret: true, serve: s.readPermission},
+			put:    {name: "replace permission", writes: true, bodyMax: otherBytesMax, serve: s.replacePermission},
+			remove: {name: "delete permission", writes: true, serve: s.deletePermission},
 		},
 		nounUnserved: {},
 	}
@@ -154,13 +179,15 @@ func (s *Server) serve(x *exchange) error {
 	}
 	x.target = t
 	// Before the route: an unknown client gets no answer that tells what exists.
-	access, err := s.authorize(x)
-	if err != nil {
+	if x.right, err = s.authorize(x); err != nil {
 		return err
 	}
 	// Not earlier: the connections of strangers make room for others.
 	if !connections.Hold(x.ctx) {
 		return errNoConnection
+	}
+	if err := x.right.narrow(&x.target); err != nil {
+		return err
 	}
 	op, err := s.route(&x.target, x.r)
 	if err != nil {
@@ -168,8 +195,8 @@ func (s *Server) serve(x *exchange) error {
 	}
 	x.op = op
 	x.nameSpan()
-	if op.writes && access != accessWrite {
-		return refuse(http.StatusForbidden, "a read-only key cannot %s; use a key that writes", op.name)
+	if err := x.right.admit(op); err != nil {
+		return err
 	}
 	x.bodies = s.bodies
 	defer x.releaseBody()

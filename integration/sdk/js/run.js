@@ -4,6 +4,7 @@ import "./items.js";
 import "./batch.js";
 import "./query.js";
 import "./changefeed.js";
+import "./tokens.js";
 import "./shop.js";
 
 const only = new RegExp(process.argv[2] ?? "");
