@@ -173,6 +173,64 @@ func TestI6_ASplitForgetsNoRefusedCopy(t *testing.T) {
 	w.equal(t, "tried again")
 }
 
+// TestI6_ApplyMeetsASplit declares pipelines while a partition of their source and target is split, one after the other until
+// it is done: whether a generation names the partition or its children, each change is counted once, and copied.
+func TestI6_ApplyMeetsASplit(t *testing.T) {
+	t.Parallel()
+	n := newTrimmedNode(t)
+	n.allowed.Store(true) // what was split is forgotten as soon as nobody needs it
+	w := &ward{node: n.node}
+	declared := decode(t, splitBrands)
+	only := *declared
+	only.Pipelines = nil
+	n.apply(t, &only)
+	n.work(t, n.client, compile.SinkLimits{})
+	order := func(i int) {
+		w.put(t, "order", fmt.Sprintf(`{"id":"o%d","customerId":"c%d","brandId":"b%d"}`, i, i, i%5))
+	}
+	for i := range 40 {
+		w.put(t, "brand", fmt.Sprintf(`{"id":"b%d","name":"A"}`, i))
+		order(i)
+	}
+	for _, name := range []string{"brand", "order"} {
+		c := n.container(t, name)
+		if _, err := c.Split(t.Context(), c.Partitions()[0], store.SplitPartition{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.apply(t, declared) // a cascade, which reads both
+	split := func() bool {
+		return len(n.container(t, "order").Info().Splits)+len(n.container(t, "brand").Info().Splits) == 0
+	}
+	for i, last := 0, false; i < 3 && !last; i++ {
+		last = split() // and one when all is split
+		n.apply(t, decode(t, fmt.Sprintf(`
+apiVersion: millrace/v1
+kind: Container
+metadata: {name: sum%[1]d}
+spec: {partitionKey: [/brandId], partitions: 1}
+---
+apiVersion: millrace/v1
+kind: Pipeline
+metadata: {name: sums%[1]d}
+spec:
+  source: {container: order}
+  aggregate:
+    into: sum%[1]d
+    match: {brandId: brandId, id: brandId}
+    create: true
+    set: {orders: {count: true}}
+`, i)))
+		order(100 + i)
+		w.put(t, "brand", fmt.Sprintf(`{"id":"b%d","name":"B%d"}`, i%5, i))
+	}
+	poll.Until(t, func() error { return poll.Unless(split(), "it is not split") })
+	order(200)
+	w.put(t, "brand", `{"id":"b0","name":"C"}`)
+	w.idle(t)
+	w.equal(t, "behind the splits")
+}
+
 // split splits a partition in the middle, and waits until its children are read and have snapshots of their own, so that
 // nothing keeps its log but what is not done yet.
 func (n *trimmedNode) split(t testing.TB, container string, number uint32) {
