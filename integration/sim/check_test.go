@@ -278,7 +278,9 @@ func (w *world) measure(r *counts) {
 			if c, err := feed.DecodeCommit(st.history[n-1].data); err == nil {
 				r.Epochs += c.Epoch
 				if is, err := feed.SplitOf(c); err == nil && is != nil {
-					r.Splits++
+					if r.Splits++; st.born > 1 {
+						r.Again++
+					}
 				}
 			}
 		}

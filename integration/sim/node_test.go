@@ -117,7 +117,10 @@ func (w *world) tryServe(ctx context.Context, name string, p *process, js jetstr
 		}
 		if w.plan.Standbys {
 			return w.standBy(ctx, name, p, js, manager, func(standbys *standby.Standbys) (*owner.Server, error) {
-				cfg.Standbys, cfg.DigestInterval = standbys, digestInterval
+				cfg.Standbys = standbys
+				if w.plan.Pipelines == 0 {
+					cfg.DigestInterval = digestInterval
+				}
 				return owner.NewServer(p.nc, catalog, p.db, manager, cfg)
 			})
 		}

@@ -162,7 +162,6 @@ func pipelinesOf(seed uint64) plan {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	p.Pipelines, p.Partitions = 1+upTo(rng, 15*time.Second), 1+rng.IntN(2)
 	p.Splits, p.Ambushes = nil, nil
-	p.Standbys = false // digests and trims of what digests write follow each other, and the judge waits for logs that rest
 	p.AwayAt = p.Pipelines + upTo(rng, 4*time.Second)
 	if rng.IntN(2) == 0 {
 		p.AwayFor = 5*time.Second + upTo(rng, 10*time.Second)

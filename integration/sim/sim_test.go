@@ -71,6 +71,7 @@ type counts struct {
 	Walks    int    `json:"walks"`    // of their partitions, that began with items
 	Walked   uint64 `json:"walked"`   // items
 	Splits   int    `json:"splits"`
+	Again    int    `json:"again"`    // of these, of partitions that came by a split
 	Told     int    `json:"told"`     // digests
 	Compared int    `json:"compared"` // by standbys, which found them equal
 	Old      int    `json:"old"`      // reads of what was not the newest, rightly
@@ -79,7 +80,7 @@ type counts struct {
 func (c *counts) add(o *counts) {
 	c.Seeds, c.Commits, c.Trimmed = c.Seeds+o.Seeds, c.Commits+o.Commits, c.Trimmed+o.Trimmed
 	c.Acks, c.Unknown, c.Epochs = c.Acks+o.Acks, c.Unknown+o.Unknown, c.Epochs+o.Epochs
-	c.Splits += o.Splits
+	c.Splits, c.Again = c.Splits+o.Splits, c.Again+o.Again
 	c.Told, c.Compared, c.Old = c.Told+o.Told, c.Compared+o.Compared, c.Old+o.Old
 	c.Declared, c.Walks, c.Walked = c.Declared+o.Declared, c.Walks+o.Walks, c.Walked+o.Walked
 }
@@ -88,7 +89,7 @@ func (c *counts) String() string {
 	text := fmt.Sprintf("%d seeds: %d commits, %d of them trimmed, %d calls acknowledged, %d unknown, %d terms of owners",
 		c.Seeds, c.Commits, c.Trimmed, c.Acks, c.Unknown, c.Epochs)
 	if c.Splits > 0 {
-		text += fmt.Sprintf(", %d splits", c.Splits)
+		text += fmt.Sprintf(", %d splits, %d of them of what came by one", c.Splits, c.Again)
 	}
 	if c.Declared > 0 {
 		text += fmt.Sprintf(", %d pipelines, %d walks over %d items", c.Declared, c.Walks, c.Walked)
