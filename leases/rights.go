@@ -158,19 +158,17 @@ func (l *loop) keysChanged() {
 	if s == nil {
 		return // as it was: nothing is taken without a right
 	}
-	fallen := make(map[string]string)
 	for _, n := range s.sight.Nodes() {
 		if n.DeposedBy == "" {
 			continue
 		}
-		fallen[n.Node] = n.Incarnation
+		l.view.noteFallen(n.Node, n.Incarnation)
 		if m := l.view.members[n.Node]; m != nil && m.rec != nil && m.rec.Right == n.Incarnation {
 			// If it lives there may be no way to it from here: its absence counts when it has answered once more.
 			delete(l.missed, m.rec.holder())
 			delete(l.answered, m.rec.holder())
 		}
 	}
-	l.view.fallen = fallen
 }
 
 const (

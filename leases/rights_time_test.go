@@ -383,12 +383,57 @@ func (c *connections) lie(about string) {
 	c.tell(func(_, to string) (presence, bool) { return absent, to == about })
 }
 
-// TestIsFallen: a right that was not named rests on nothing.
+// TestIsFallen: a right that was not named rests on nothing, and one that was deposed stays so when its node has another one.
 func TestIsFallen(t *testing.T) {
 	v := newView("g", false)
-	v.fallen = map[string]string{"a": "1"}
+	v.noteFallen("a", "1")
 	got := []bool{v.isFallen("a", "1"), v.isFallen("a", "2"), v.isFallen("a", ""), v.isFallen("b", ""), v.isFallen("b", "1")}
 	if want := []bool{true, false, false, false, false}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
+	for _, incarnation := range []string{"1", "2", "2", "3", "4", "5"} {
+		v.noteFallen("a", incarnation)
+	}
+	if got := v.fallen["a"]; !slices.Equal(got, []string{"2", "3", "4", "5"}) {
+		t.Errorf("%q are remembered", got)
+	}
+}
+
+// TestDeposed_IsNotWarmWhenItsNodeComesBack: the next incarnation writes the key of its node before others have its record as a
+// member. Until then nobody gives up a lease to the one before, which was warm for it, and is no more.
+func TestDeposed_IsNotWarmWhenItsNodeComesBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g, all := newGroup(t), newConnections()
+		defer g.stop()
+		resources := resourceNames(6)
+		start := func(node string) *proc {
+			p := g.start(node, resources, all.deposing)
+			p.m.SetCopied(resources)
+			return p
+		}
+		a, b, c := start("a"), start("b"), start("c")
+		warm := make(map[string]uint64)
+		for _, resource := range resources {
+			warm[resource] = 1
+		}
+		for _, p := range []*proc{a, b, c} { // so that all can move
+			p.m.SetWarm(warm)
+		}
+		g.until("share", 30*time.Second, resources, g.even(resources, a, b, c))
+		g.pass(10*time.Second, resources)
+		b.die(all)
+		g.taken(5*time.Second, resources, a, c)
+		for _, p := range []*proc{a, c} {
+			p.m.SetWarm(nil)
+			miss(p.client, memberKey("g", "b"))
+		}
+		start("b")
+		for end := time.Now().Add(2 * time.Second); time.Now().Before(end); {
+			time.Sleep(5 * time.Millisecond)
+			if n := a.count(resources) + c.count(resources); n != len(resources) {
+				t.Fatalf("%d of %d leases are held: the others were given up for one that is not there: %s", n, len(resources), g.state(resources))
+			}
+		}
+	})
 }

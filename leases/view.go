@@ -18,7 +18,7 @@ type view struct {
 	leases  map[string]*seenLease  // by resource
 	members map[string]*seenMember // by node
 	epochs  map[string]uint64      // greatest epoch seen of each resource, deleted ones included
-	fallen  map[string]string      // by node, the incarnation of a right that was deposed
+	fallen  map[string][]string    // by node, the incarnations of rights that were deposed, the last ones
 	drains  map[string]bool        // nodes that are to drain
 	last    uint64                 // greatest revision delivered
 	ready   bool                   // a snapshot was delivered
@@ -40,7 +40,7 @@ type seenMember struct {
 func newView(group string, fenced bool) *view {
 	return &view{
 		group: group, fenced: fenced, leases: make(map[string]*seenLease), members: make(map[string]*seenMember),
-		epochs: make(map[string]uint64), drains: make(map[string]bool),
+		epochs: make(map[string]uint64), fallen: make(map[string][]string), drains: make(map[string]bool),
 	}
 }
 
@@ -225,9 +225,28 @@ func (m *seenMember) isGone(now time.Duration) bool { return m.saysGone() && now
 
 func (m *seenMember) saysGone() bool { return m.rec != nil && m.rec.Gone != "" }
 
+// fallenMax bounds the incarnations of a node that are remembered. What names a right is written anew by the next incarnation
+// of the node, or by who takes its lease, so the last one or two are all that is asked for.
+const fallenMax = 4
+
+// noteFallen notes that a right was deposed, which is final. It has to be remembered: the key of the node is written anew by
+// its next incarnation, before the record of the member is. In between the record of the one before would count as that of a
+// member that lives, is warm for what it kept, and is the first to be given leases:
+//
+//	b is killed, and deposed           c's copy of p is at b, and nowhere else
+//	b starts again: its key            c gives p to b, which was warm
+//	b's record as a member             b is closed; a, for which that came first, takes p and has to load it
+func (v *view) noteFallen(node, incarnation string) {
+	if v.isFallen(node, incarnation) {
+		return
+	}
+	all := append(v.fallen[node], incarnation)
+	v.fallen[node] = all[max(0, len(all)-fallenMax):]
+}
+
 // isFallen reports whether a right was deposed.
 func (v *view) isFallen(node, incarnation string) bool {
-	return incarnation != "" && v.fallen[node] == incarnation
+	return incarnation != "" && slices.Contains(v.fallen[node], incarnation)
 }
 
 // free reports whether a lease can be taken by anybody: it was released, it has
