@@ -1,15 +1,18 @@
 package gateway
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
+	"errors"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/users"
 )
 
@@ -53,14 +56,38 @@ func (s *Server) authorize(x *exchange) (right, error) {
 	if date == "" {
 		date = x.r.Header.Get("Date")
 	}
-	return right{access: granted.access, master: granted.raw}, checkDate(date, time.Now())
+	if err := checkDate(date, time.Now()); err != nil {
+		return right{}, err
+	}
+	if granted.only != nil {
+		return s.authorizeApplication(x.ctx, &x.target, granted)
+	}
+	return right{access: granted.access, master: granted.raw}, nil
+}
+
+// authorizeApplication returns what an application's key allows. It names its container, whichever has the name now: a
+// path by resource ids is compared with that one's.
+func (s *Server) authorizeApplication(ctx context.Context, t *target, key *secret) (right, error) {
+	g := &grant{of: ofKey, database: key.only.Database, container: key.only.Container}
+	if t.byRID() {
+		ctx, cancel := context.WithTimeout(ctx, permitTimeout)
+		defer cancel()
+		c, err := s.directory.find(ctx, g.database, g.container)
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return right{}, err
+		}
+		if err == nil {
+			g.rid = c.rid
+		}
+	}
+	return right{access: key.access, grant: g}, nil
 }
 
 // authorizeToken returns what a resource token allows. Nothing is read of what it says, and nobody asked, before it is known
 // that a key in force has signed it.
 func (s *Server) authorizeToken(x *exchange, signed *users.Signed) (right, error) {
 	known := false
-	for _, key := range s.keys.current() {
+	for _, key := range s.keys.master.current() {
 		known = known || key.access == accessWrite && signed.By(key.raw)
 	}
 	if !known {

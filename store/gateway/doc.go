@@ -24,9 +24,9 @@
 //   - Containers that clients make and containers of YAML are the same.
 //   - The gateway acknowledges a write only if store.Client does.
 //   - Every answer has a body that the SDKs understand, also a refusal by the router.
-//   - A resource token opens what its permission names and nothing else, at every gateway for a
-//     second after that has gone at the most. An operation that does not say what it touches is closed to
-//     tokens. What is outside of it is refused before anybody is asked whether it is there.
+//   - An application's key opens the items of the container that it names and nothing else, a resource token what
+//     its permission names, and for a second after that has gone at the most. An operation that does not say what it
+//     touches is closed to both. What is outside is refused before anybody is asked whether it is there.
 //   - Errors become status, substatus and code in one table, errors.go.
 //
 // A Server keeps no state of its own beyond caches of the catalog and of permissions: several of them

@@ -35,7 +35,7 @@ const (
 	// reachNothing: the operation tells nothing of what is stored.
 	reachNothing
 	// reachContainer: the description of a container. Who may read something in it may read how it is divided; to
-	// change or delete it takes a right to all of it, as in the service.
+	// change or delete it takes a token for all of it, as in the service.
 	reachContainer
 	// reachItems: items, of a partition key or of several.
 	reachItems
@@ -43,17 +43,24 @@ const (
 	reachItem
 )
 
-// grant is a part of a container, as a permission has it.
+// What a grant is of, in messages.
+const (
+	ofToken = "resource token"
+	ofKey   = "application's key"
+)
+
+// grant is a part of a container, as a permission or an application's key has it.
 type grant struct {
+	of                  string
 	database, container string
-	rid                 rid.Container
+	rid                 rid.Container     // zero: whichever has the name, see authorizeApplication
 	key                 feed.PartitionKey // zero: all
 	item                string            // "" and zero: all
 	itemRID             rid.Inside
 }
 
 func newGrant(database string, p *users.Permission) (*grant, error) {
-	g := &grant{database: database, container: p.Container, item: p.Item}
+	g := &grant{of: ofToken, database: database, container: p.Container, item: p.Item}
 	var errs [3]error
 	g.rid, errs[0] = rid.ParseContainer(p.ContainerRID)
 	if p.Key != "" {
@@ -96,7 +103,7 @@ func (r *right) narrow(t *target) error {
 		inside = err == nil && own == g.rid && in == g.rid.Database()
 	}
 	if !inside {
-		return refuse(http.StatusForbidden, "the resource token is for %s and opens nothing else", g.what())
+		return refuse(http.StatusForbidden, "the %s is for %s and opens nothing else", g.of, g.what())
 	}
 	t.containerRID = g.rid
 	return nil
@@ -108,7 +115,7 @@ func (r *right) admit(op *operation) error {
 	switch {
 	case (op.writes || op.secret) && r.access != accessWrite:
 		if g != nil {
-			return refuse(http.StatusForbidden, "a resource token of mode %s cannot %s", users.Read, op.name)
+			return refuse(http.StatusForbidden, "the %s is to read and cannot %s", g.of, op.name)
 		}
 		return refuse(http.StatusForbidden, "a read-only key cannot %s; use a key that writes", op.name)
 	case g == nil:
@@ -120,14 +127,14 @@ func (r *right) admit(op *operation) error {
 	case reachNothing, reachItem: // which item is known later, see admitItem
 		covers = true
 	case reachContainer:
-		covers = !op.writes || g.whole()
+		covers = !op.writes || g.whole() && g.of == ofToken
 	case reachItems:
 		covers = !g.oneItem()
 	}
 	if covers {
 		return nil
 	}
-	return refuse(http.StatusForbidden, "the resource token is for %s and does not allow to %s", g.what(), op.name)
+	return refuse(http.StatusForbidden, "the %s is for %s and does not allow to %s", g.of, g.what(), op.name)
 }
 
 // admitKey refuses a partition key other than that of the right; zero is several, or none.
@@ -136,7 +143,7 @@ func (r *right) admitKey(key feed.PartitionKey) error {
 	if g == nil || g.key.IsZero() || key == g.key {
 		return nil
 	}
-	return refuse(http.StatusForbidden, "the resource token is for %s: x-ms-documentdb-partitionkey must name it", g.what())
+	return refuse(http.StatusForbidden, "the %s is for %s: x-ms-documentdb-partitionkey must name it", g.of, g.what())
 }
 
 // admitItem refuses an item other than that of the right.
@@ -145,7 +152,7 @@ func (r *right) admitItem(c *collection, key feed.PartitionKey, id string) error
 	if g == nil || (g.item == "" || id == g.item) && (g.itemRID == (rid.Inside{}) || rid.Item(c.rid, key, id) == g.itemRID) {
 		return nil
 	}
-	return refuse(http.StatusForbidden, "the resource token is for %s, and not for this one", g.what())
+	return refuse(http.StatusForbidden, "the %s is for %s, and not for this one", g.of, g.what())
 }
 
 // checkContainer returns absent unless the container is what a request means: by a link by resource ids, or by a token.
@@ -154,7 +161,7 @@ func (x *exchange) checkContainer(is rid.Container, absent error) error {
 	case x.target.means(is):
 		return nil
 	case x.right.grant != nil:
-		return refuse(http.StatusForbidden, "the resource token is for a container %s that was deleted; this one was made anew under its name", x.right.grant.container)
+		return refuse(http.StatusForbidden, "the %s is for a container %s that was deleted; this one was made anew under its name", x.right.grant.of, x.right.grant.container)
 	}
 	return absent
 }

@@ -180,7 +180,14 @@ func RotateKey(path, name string) (Keys, error) {
 
 // KeyRing holds the keys in force. Safe for concurrent use.
 type KeyRing struct {
+	master       keyFile
+	applications keyFile // keys of one container each
+}
+
+// keyFile is the keys of a file, which is read again when it changes.
+type keyFile struct {
 	path string // "": the keys are fixed
+	read func(path string) ([]secret, error)
 	log  *slog.Logger
 
 	mu     sync.Mutex
@@ -193,6 +200,7 @@ type KeyRing struct {
 type secret struct {
 	raw    []byte
 	access access
+	only   *ApplicationKey // whose key it is; nil of a master key
 }
 
 // fileStamp reports whether a file is another than before.
@@ -203,32 +211,46 @@ type fileStamp struct {
 
 // OpenKeys returns the keys that c names. A key file that is not there is made.
 func OpenKeys(c *Config, log *slog.Logger) (*KeyRing, error) {
-	r := &KeyRing{log: log}
+	r := &KeyRing{
+		master:       keyFile{path: c.KeyPath(), read: readMasterKeys, log: log},
+		applications: keyFile{path: c.ApplicationKeyPath(), read: readApplicationSecrets, log: log},
+	}
+	if err := r.applications.open(); err != nil {
+		return nil, err
+	}
 	if c.Keys != (Keys{}) {
 		if err := c.Keys.check(); err != nil {
 			return nil, fmt.Errorf("gateway.keys: %w", err)
 		}
-		r.secret = secrets(&c.Keys)
+		r.master.path, r.master.secret = "", secrets(&c.Keys)
 		return r, nil
 	}
-	r.path = c.KeyPath()
-	r.stamp = stampOf(r.path) // before it is read: a change meanwhile is seen at the next check
-	keys, err := ReadKeys(r.path)
+	err := r.master.open()
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := makeKeys(r.path); err != nil {
+		if err := makeKeys(r.master.path); err != nil {
 			return nil, err
 		}
-		log.Info("the gateway's keys were made; see them with millrace keys show", slog.String("file", r.path))
+		log.Info("the gateway's keys were made; see them with millrace keys show", slog.String("file", r.master.path))
 		// What is read counts, and not what was made: another process may have made the file.
-		r.stamp = stampOf(r.path)
-		keys, err = ReadKeys(r.path)
+		err = r.master.open()
 	}
+	return r, err
+}
+
+func readMasterKeys(path string) ([]secret, error) {
+	keys, err := ReadKeys(path)
 	if err != nil {
 		return nil, err
 	}
-	r.secret = secrets(&keys)
-	r.looked = time.Now()
-	return r, nil
+	return secrets(&keys), nil
+}
+
+// open reads the file for the first time.
+func (f *keyFile) open() (err error) {
+	f.stamp = stampOf(f.path) // before it is read: a change meanwhile is seen at the next check
+	f.secret, err = f.read(f.path)
+	f.looked = time.Now()
+	return err
 }
 
 func secrets(k *Keys) []secret {
@@ -246,7 +268,7 @@ func secrets(k *Keys) []secret {
 		if i >= 2 {
 			right = accessRead
 		}
-		all = append(all, secret{raw, right})
+		all = append(all, secret{raw: raw, access: right})
 	}
 	return all
 }
@@ -259,14 +281,14 @@ func stampOf(path string) fileStamp {
 	return fileStamp{info.ModTime(), info.Size()}
 }
 
-// Allows returns what a key allows, for somebody who shows the key itself instead of signing with
+// Allows returns what a master key allows, for somebody who shows the key itself instead of signing with
 // it, as people do who sign in. Each comparison takes constant time.
 func (r *KeyRing) Allows(key string) (read, write bool) {
 	raw, err := base64.StdEncoding.DecodeString(key)
 	if err != nil || len(raw) < keyBytesMin {
 		return false, false
 	}
-	for _, known := range r.current() {
+	for _, known := range r.master.current() {
 		if subtle.ConstantTimeCompare(known.raw, raw) == 1 {
 			return true, known.access == accessWrite
 		}
@@ -274,43 +296,51 @@ func (r *KeyRing) Allows(key string) (read, write bool) {
 	return false, false
 }
 
-// writes tells whether one of the keys in force writes.
+// writes tells whether one of the master keys in force writes.
 func (r *KeyRing) writes() bool {
-	return slices.ContainsFunc(r.current(), func(s secret) bool { return s.access == accessWrite })
+	return slices.ContainsFunc(r.master.current(), func(s secret) bool { return s.access == accessWrite })
+}
+
+// current returns all keys in force.
+func (r *KeyRing) current() []secret {
+	master, applications := r.master.current(), r.applications.current()
+	if len(applications) == 0 {
+		return master
+	}
+	return slices.Concat(master, applications)
 }
 
 // current returns the keys in force. At most once in keyLookInterval it checks whether the file
 // has changed. If the file cannot be read, the keys stay as they are.
-func (r *KeyRing) current() []secret {
-	known, before, due := r.fileDue(time.Now())
+func (f *keyFile) current() []secret {
+	known, before, due := f.due(time.Now())
 	if !due {
 		return known
 	}
-	stamp := stampOf(r.path)
+	stamp := stampOf(f.path)
 	if stamp == before {
 		return known
 	}
 	// Read without the lock: other requests go on with the keys that are known.
-	keys, err := ReadKeys(r.path)
+	read, err := f.read(f.path)
 	if err != nil {
-		r.log.Error("the gateway's keys cannot be read; those before stay in force", slog.Any("error", err))
+		f.log.Error("the gateway's keys cannot be read; those before stay in force", slog.Any("error", err))
 		return known
 	}
-	known = secrets(&keys)
-	r.mu.Lock()
-	r.stamp, r.secret = stamp, known
-	r.mu.Unlock()
-	r.log.Info("the gateway's keys were read again", slog.String("file", r.path))
-	return known
+	f.mu.Lock()
+	f.stamp, f.secret = stamp, read
+	f.mu.Unlock()
+	f.log.Info("the gateway's keys were read again", slog.String("file", f.path))
+	return read
 }
 
-// fileDue returns the known keys, and whether this caller has to check the file now. Of
+// due returns the known keys, and whether this caller has to check the file now. Of
 // concurrent callers it tells one only.
-func (r *KeyRing) fileDue(now time.Time) (known []secret, stamp fileStamp, due bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if due = r.path != "" && now.Sub(r.looked) >= keyLookInterval; due {
-		r.looked = now
+func (f *keyFile) due(now time.Time) (known []secret, stamp fileStamp, due bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if due = f.path != "" && now.Sub(f.looked) >= keyLookInterval; due {
+		f.looked = now
 	}
-	return r.secret, r.stamp, due
+	return f.secret, f.stamp, due
 }
