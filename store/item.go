@@ -13,6 +13,7 @@ const (
 	ItemBytesMax      = document.SizeMax // of one item's JSON
 	IDBytesMax        = document.IDMax
 	BatchOpsMax       = 100     // operations of one transactional batch
+	GuardedOpsMax     = 1000    // operations of one guarded transaction
 	BatchBytesMax     = 2 << 20 // of all bodies of one transactional batch
 	PatchOpsMax       = 10      // operations of one client's patch
 	UniqueKeysMax     = 10      // constraints of one container

@@ -30,6 +30,7 @@ const (
 	KindSnapshot
 	KindStates
 	KindSplit
+	KindGuarded
 )
 
 // kinds has each kind, by its number. A new kind is a file with its types and its entry,
@@ -55,6 +56,7 @@ var kinds = [...]kind{
 	KindSnapshot:    snapshotKind,
 	KindStates:      statesKind,
 	KindSplit:       splitKind,
+	KindGuarded:     guardedKind,
 }
 
 // kind is all that this package knows of one kind of request.

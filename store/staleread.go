@@ -101,7 +101,7 @@ func (i *ContainerInfo) seenIn(number uint32, session map[uint32]feed.LSN) (lsn 
 func (r *Request) Stale() bool {
 	switch {
 	case r.Transact != nil:
-		return len(r.Transact.Ops) == 1 && r.Transact.Ops[0].Kind == OpRead
+		return len(r.Transact.Ops) == 1 && r.Transact.Ops[0].Kind == OpRead && !r.Transact.Guarded
 	case r.Read != nil:
 		return !r.Read.Barrier
 	case r.Scan != nil:

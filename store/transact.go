@@ -73,6 +73,12 @@ type Transact struct {
 	// answer can get lost on the way. A transaction that its own process carries out needs no
 	// key, which saves a record in the log and in the engine. RemoteKey itself is not sent.
 	RemoteKey string
+	// Guarded has the owner refuse the transaction with 412 if it has decided anything about the logical partition behind the
+	// commit at Since; 0 asks for nothing but an LSN to begin with: all up to that one is applied when the answer comes, so that
+	// every read which is sent then sees it. A guarded transaction may be without operations, and has up to GuardedOpsMax. It
+	// takes feature level featurelevel.Scripts.
+	Guarded bool
+	Since   feed.LSN
 }
 
 // TransactResult holds a result for each operation. If Failed, the operation
@@ -95,28 +101,50 @@ type OpResult struct {
 // transactKind carries the name of a batch; a single operation goes by its own.
 var transactKind = kind{
 	name: "batch", once: true, mayRead: true,
-	asked:  func(r *Request) bool { return r.Transact != nil },
+	asked:        func(r *Request) bool { return r.Transact != nil && !r.Transact.Guarded },
+	writes:       func(r *Request) bool { return !r.Transact.readOnly() },
+	encode:       func(w *wireWriter, r *Request) { w.transact(r.Transact) },
+	decode:       func(d *wireReader, r *Request) { r.Transact = d.transact(BatchOpsMax) },
+	encodeAnswer: encodeTransactResult,
+	decodeAnswer: decodeTransactResult,
+}
+
+// guardedKind is a transaction that names the LSN behind which nothing may have been decided about its logical partition.
+var guardedKind = kind{
+	name: "guarded batch", once: true, mayRead: true,
+	asked:  func(r *Request) bool { return r.Transact != nil && r.Transact.Guarded },
 	writes: func(r *Request) bool { return !r.Transact.readOnly() },
-	encode: func(w *wireWriter, r *Request) { w.transact(r.Transact) },
-	decode: func(d *wireReader, r *Request) { r.Transact = d.transact() },
-	encodeAnswer: func(w *wireWriter, r *Response) {
-		w.uint(uint64(r.Transact.LSN))
-		w.bool(r.Transact.Failed)
-		w.uint(uint64(len(r.Transact.Results)))
-		for i := range r.Transact.Results {
-			res := &r.Transact.Results[i]
-			w.uint(uint64(res.Status))
-			w.str(res.Message)
-			w.item(&res.Item)
-		}
+	encode: func(w *wireWriter, r *Request) {
+		w.uint(uint64(r.Transact.Since))
+		w.transact(r.Transact)
 	},
-	decodeAnswer: func(d *wireReader, r *Response) {
-		r.Transact = &TransactResult{LSN: feed.LSN(d.uint()), Failed: d.bool()}
-		r.Transact.Results = make([]OpResult, d.count())
-		for i := range r.Transact.Results {
-			r.Transact.Results[i] = OpResult{Status: Status(d.uint()), Message: d.str(), Item: d.item()}
-		}
+	decode: func(d *wireReader, r *Request) {
+		since := feed.LSN(d.uint())
+		r.Transact = d.transact(GuardedOpsMax)
+		r.Transact.Guarded, r.Transact.Since = true, since
 	},
+	encodeAnswer: encodeTransactResult,
+	decodeAnswer: decodeTransactResult,
+}
+
+func encodeTransactResult(w *wireWriter, r *Response) {
+	w.uint(uint64(r.Transact.LSN))
+	w.bool(r.Transact.Failed)
+	w.uint(uint64(len(r.Transact.Results)))
+	for i := range r.Transact.Results {
+		res := &r.Transact.Results[i]
+		w.uint(uint64(res.Status))
+		w.str(res.Message)
+		w.item(&res.Item)
+	}
+}
+
+func decodeTransactResult(d *wireReader, r *Response) {
+	r.Transact = &TransactResult{LSN: feed.LSN(d.uint()), Failed: d.bool()}
+	r.Transact.Results = make([]OpResult, d.count())
+	for i := range r.Transact.Results {
+		r.Transact.Results[i] = OpResult{Status: Status(d.uint()), Message: d.str(), Item: d.item()}
+	}
 }
 
 // single returns the operation of a request that is not a batch; nil if it is none.
@@ -172,9 +200,9 @@ func (w *wireWriter) transact(t *Transact) {
 	}
 }
 
-func (d *wireReader) transact() *Transact {
+func (d *wireReader) transact(opsMax int) *Transact {
 	t := &Transact{Key: d.key(), Batch: d.bool(), IdempotencyKey: d.str()}
-	t.Ops = make([]Operation, d.countMax(BatchOpsMax, RefuseBatch))
+	t.Ops = make([]Operation, d.countMax(opsMax, RefuseBatch))
 	for i := range t.Ops {
 		op := &t.Ops[i]
 		if op.Kind = OpKind(d.byte()); d.readsOnly && op.Kind != OpRead {

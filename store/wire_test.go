@@ -101,6 +101,10 @@ func requests(t testing.TB) []*store.Request {
 		{Partition: p, Split: &store.SplitPartition{}},
 		{Partition: p, Split: &store.SplitPartition{At: "\x12\x00\xff", Dry: true}},
 		{Partition: p, Split: &store.SplitPartition{Cancel: true}},
+		{Partition: p, Transact: &store.Transact{
+			Key: k, Batch: true, Guarded: true, Since: 8, IdempotencyKey: "once", Ops: []store.Operation{{Kind: store.OpDelete, ID: "1"}},
+		}},
+		{Partition: p, Transact: &store.Transact{Key: k, Guarded: true, Ops: []store.Operation{}}},
 	}
 }
 
@@ -156,6 +160,8 @@ func responses(t testing.TB) []*store.Response {
 		{Split: &store.SplitResult{ID: "s", Children: []store.PartitionInfo{{Number: 4, Range: feed.Range{Max: "\x12"}}}}},
 		{Split: &store.SplitResult{Children: []store.PartitionInfo{}}},
 		{Split: &store.SplitResult{ID: "c", Children: []store.PartitionInfo{}}},
+		{Transact: &store.TransactResult{LSN: 9, Results: []store.OpResult{{Status: store.StatusNoContent, Item: store.Item{Key: key(t, "a"), ID: "1"}}}}},
+		{Transact: &store.TransactResult{LSN: 7, Results: []store.OpResult{}}},
 	}
 }
 

@@ -47,8 +47,11 @@ var transactHandler = handler{
 
 // checkTransact refuses what needs no state to be refused.
 func checkTransact(t *store.Transact) *store.Error {
-	if len(t.Ops) == 0 || len(t.Ops) > store.BatchOpsMax {
-		return store.RefuseBatch(len(t.Ops))
+	switch n := len(t.Ops); {
+	case t.Guarded && n > store.GuardedOpsMax:
+		return store.Refuse(store.StatusBadRequest, "a guarded transaction has at most %d operations, this one has %d", store.GuardedOpsMax, n)
+	case !t.Guarded && (n == 0 || n > store.BatchOpsMax):
+		return store.RefuseBatch(n)
 	}
 	if len(t.IdempotencyKey) > idempotencyKeyMax {
 		return store.Refuse(store.StatusBadRequest, "the idempotency key has %d bytes; at most %d are allowed", len(t.IdempotencyKey), idempotencyKeyMax)
@@ -80,6 +83,9 @@ func decideTransact(t *txn, r *store.Transact) (*store.Response, bool) {
 	case remembered != nil:
 		return &store.Response{Transact: remembered}, false
 	}
+	if refusal := t.guard(r); refusal != nil {
+		return &store.Response{Err: t.rests(refusal)}, false
+	}
 	result := t.operateAll(r)
 	if result.Failed && len(r.Ops) == 1 && !r.Batch {
 		res := result.Results[0]
@@ -98,6 +104,21 @@ func decideTransact(t *txn, r *store.Transact) (*store.Response, bool) {
 	t.remember(r.IdempotencyKey)
 	t.idemKey = r.IdempotencyKey
 	return &store.Response{Transact: result}, true
+}
+
+// guard refuses a guarded transaction if anything was decided about its logical partition behind the commit that it names.
+func (t *txn) guard(r *store.Transact) *store.Error {
+	if !r.Guarded {
+		return nil
+	}
+	if t.pending.recent == nil {
+		// From here on it is known. What was decided before has this LSN at most.
+		t.pending.recent = newRecency(t.draft.decided())
+	}
+	if r.Since == 0 || t.pending.recent.of(r.Key) <= r.Since {
+		return nil
+	}
+	return store.Refuse(store.StatusPreconditionFailed, "the logical partition may have changed since LSN %d; read it again", r.Since)
 }
 
 // operateAll runs a client's operations in order against the view. The

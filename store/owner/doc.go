@@ -82,6 +82,25 @@
 // refuses anybody for that reason. A write without a key is not answered at all then, so that
 // the owner's answer, if there is one, is the first.
 //
+// # Guarded transactions
+//
+// A script reads items and asks queries beside the decider, and what it writes must rest on what is there when that is decided. So it
+// sends its writes with the LSN behind which nothing may have been decided about their logical partition (store.Transact.Guarded):
+//
+//	begin      through the decider, without operations: an LSN; the answer leaves when all up to it is applied
+//	reads      of snapshots that were taken after that, so that each shows the state at the LSN or a later one
+//	guard      in the decider, with the writes: refused if a later commit, decided or applied, has a change of the logical partition
+//
+// What passes the guard has read the logical partition as it is: had any read shown a later state of it, a later commit had a change of it. That
+// holds for ids that were absent and for queries too, because the guard asks for any change, not for those of items that were read.
+// Items that expire without a commit are the one exception: they were there, by a time just before.
+//
+// A guard decides nothing but a refusal, of which nothing is in the log: replay has no need of it (I3). It asks for what this
+// decider has decided since it opened, and refuses what was read before that, so that a commit of another owner is never missed (I1): reads of an
+// owner that has been deposed show less, but it answers none behind its right. Draft and overlay fall together when an append does not
+// happen, and with them what is known of changes; the next decisions begin with all that is applied (I2). A guarded transaction is one
+// transaction in the log as any other (I4), and has neither producer nor interval (I5, I6, I7).
+//
 // # Fan-outs
 //
 // A page of a fan-out (store.PatchMany) is decided like any other request, at

@@ -56,6 +56,7 @@ var handlers = [...]*handler{
 	store.KindSnapshot:    &snapshotHandler,
 	store.KindStates:      &statesHandler,
 	store.KindSplit:       &splitHandler,
+	store.KindGuarded:     &guardedHandler,
 }
 
 // handlerOf returns the handler of a request; nil if it asks for nothing.
@@ -67,8 +68,22 @@ func always(*store.Request) bool { return true }
 // single says that a request is one operation, as most are: these are measured by a sample.
 func single(r *store.Request) bool { return r.Transact != nil && len(r.Transact.Ops) == 1 }
 
+// guardedHandler sends all to the decider: what a guard asks is what was decided.
+var guardedHandler = handler{
+	read: func(_ context.Context, _ *Partition, r *store.Request) *store.Response {
+		if refusal := checkTransact(r.Transact); refusal != nil {
+			return &store.Response{Err: refusal}
+		}
+		return nil
+	},
+	decide: transactHandler.decide,
+	about:  transactHandler.about,
+}
+
 // readsOne says that a request is the read of one item.
-func readsOne(r *store.Request) bool { return single(r) && r.Transact.Ops[0].Kind == store.OpRead }
+func readsOne(r *store.Request) bool {
+	return single(r) && r.Transact.Ops[0].Kind == store.OpRead && !r.Transact.Guarded
+}
 
 // keysOf are the partition keys of items.
 func keysOf(refs []store.ItemRef) heat.Keys {
