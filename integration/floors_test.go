@@ -77,6 +77,7 @@ var homes = map[string][]string{
 	"github.com/jackc/pgx":                  {"processors/project/pgsink", "integration"},
 	"github.com/parquet-go/parquet-go":      {"processors/project/parquetsink", "integration"},
 	"github.com/minio/minio-go":             {"store/s3", "integration"},
+	"github.com/dop251/goja":                {"store/script"},
 	"go.opentelemetry.io/otel/sdk":          {"cmd/millrace/node"},
 	"go.opentelemetry.io/otel/exporters":    {"cmd/millrace/node"},
 	"go.opentelemetry.io/contrib/exporters": {"cmd/millrace/node"},

@@ -1,0 +1,96 @@
+package script
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"strconv"
+)
+
+// processVariable tells a process that it is one for scripts; its value is the bound for memory.
+const processVariable = "MILLRACE_SCRIPT_PROCESS"
+
+// ServeIfAsked runs scripts until the process that began this one ends, and then ends it, if it was begun for that. A program whose
+// path Config.Command has calls it before anything else.
+func ServeIfAsked() {
+	text, asked := os.LookupEnv(processVariable)
+	if !asked {
+		return
+	}
+	memory, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, processVariable+" is for the process itself:", err)
+		os.Exit(2)
+	}
+	os.Clearenv()
+	debug.SetMaxStack(stackBytesMax)
+	debug.SetGCPercent(50)
+	limitProcess(memory)
+	if err := serve(os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "scripts:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// serve runs scripts until in ends.
+func serve(in io.Reader, out io.Writer) error {
+	if _, err := io.WriteString(out, hello); err != nil {
+		return err
+	}
+	messages := make(chan *toProcess)
+	go func() {
+		// A process whose parent has gone ends, whatever its script does.
+		for {
+			message := new(toProcess)
+			if err := readFrame(in, message); err != nil {
+				os.Exit(0)
+			}
+			messages <- message
+		}
+	}()
+	ask := func(request json.RawMessage) (*Answer, error) {
+		if err := writeFrame(out, &fromProcess{Ask: request}); err != nil {
+			return nil, err
+		}
+		message := <-messages
+		if message.Answer == nil {
+			return nil, fmt.Errorf("a message that is no answer came")
+		}
+		return message.Answer, nil
+	}
+	var loaded *machine // by the last message
+	for {
+		message := <-messages
+		var done *doneMessage
+		switch {
+		case message.Run != nil:
+			done, loaded = carryOut(message.Run, ask)
+		case message.Call != nil && loaded != nil:
+			stop := loaded.limited()
+			done = loaded.call(message.Call)
+			stop()
+		default:
+			return fmt.Errorf("a message that asks for nothing came")
+		}
+		if err := writeFrame(out, &fromProcess{Done: done}); err != nil {
+			return err
+		}
+	}
+}
+
+// carryOut runs a script, or loads functions, which it returns.
+func carryOut(r *runMessage, ask func(json.RawMessage) (*Answer, error)) (*doneMessage, *machine) {
+	m, err := newMachine(r, ask)
+	if err != nil {
+		return &doneMessage{Failure: failedThrown, Message: err.Error()}, nil
+	}
+	stop := m.limited()
+	defer stop()
+	if r.Functions != nil {
+		return m.load(), m
+	}
+	return m.procedure(), nil
+}
