@@ -106,6 +106,12 @@ type call struct {
 	args []node
 }
 
+// udf is a call of a function that the container has: udf.name(args).
+type udf struct {
+	name string
+	args []node
+}
+
 // array is [elements].
 type array struct{ elements []node }
 
@@ -127,6 +133,7 @@ func (n *in) children() []node        { return append([]node{n.x}, n.list...) }
 func (n *between) children() []node   { return []node{n.x, n.low, n.high} }
 func (n *choice) children() []node    { return []node{n.condition, n.yes, n.no} }
 func (n *call) children() []node      { return n.args }
+func (n *udf) children() []node       { return n.args }
 func (n *array) children() []node     { return n.elements }
 func (n *object) children() []node    { return n.values }
 

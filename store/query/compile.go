@@ -94,6 +94,8 @@ func compileValue(n node) eval {
 		}
 	case *call:
 		return compileCall(n)
+	case *udf:
+		return compileUDF(n)
 	case *array:
 		elements := compileAll(n.elements)
 		return func(item []byte, f *frame) Value { return makeArray(item, f, elements) }

@@ -347,6 +347,8 @@ func rebuild(n node, one func(node) node) node {
 		return &choice{one(n.condition), one(n.yes), one(n.no)}
 	case *call:
 		return &call{n.name, all(n.args)}
+	case *udf:
+		return &udf{n.name, all(n.args)}
 	case *array:
 		return &array{all(n.elements)}
 	case *object:

@@ -27,6 +27,9 @@ type frame struct {
 	end     time.Time       // when the evaluation must have ended; zero for no limit
 	done    <-chan struct{} // closed when nobody waits for the result; nil for never
 	share   *Share          // holds kept and made; nil for no bound
+
+	functions Functions // of the container; nil where none is called
+	failed    error     // of one of them
 }
 
 // Bounds of one evaluation, of one item.
@@ -114,6 +117,9 @@ func (f *frame) keep(bytes int) {
 
 // fault returns why the budget is spent.
 func (f *frame) fault() error {
+	if f.failed != nil {
+		return f.failed
+	}
 	if f.share != nil && f.share.err != nil {
 		return f.share.err
 	}

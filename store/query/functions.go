@@ -1,6 +1,7 @@
 package query
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -197,6 +198,52 @@ func compileCall(n *call) eval {
 		}
 		return f.result(fn.three(v, w, x))
 	}
+}
+
+// Functions calls the functions that a container has, for one run.
+type Functions interface {
+	// Call calls a function with arguments, as JSON; nil is an undefined one. It returns what the function returned as JSON,
+	// nil if that is undefined. An error ends the query.
+	Call(name string, args [][]byte) ([]byte, error)
+}
+
+// errNoFunctions says that a function would have to be called where there are no items.
+var errNoFunctions = errors.New("functions of the container (udf.) are called where items are read: of the groups of a query, that is within aggregates and in GROUP BY alone")
+
+// compileUDF compiles the call of a function that the container has.
+func compileUDF(n *udf) eval {
+	name, args := n.name, compileAll(n.args)
+	return func(item []byte, f *frame) Value {
+		values, ok := f.arguments(item, args)
+		if !ok || f == nil || f.spent {
+			return Value{}
+		}
+		if f.functions == nil {
+			return f.fail(errNoFunctions)
+		}
+		texts := make([][]byte, len(values))
+		for i, v := range values {
+			if v.typ != Undefined {
+				texts[i] = v.AppendJSON(nil)
+			}
+		}
+		made, err := f.functions.Call(name, texts)
+		if err != nil {
+			return f.fail(err)
+		}
+		if made == nil || !f.chargeMade(len(made)) {
+			return Value{}
+		}
+		return f.value(made)
+	}
+}
+
+// fail ends the evaluation with an error.
+func (f *frame) fail(err error) Value {
+	if f.spent = true; f.failed == nil {
+		f.failed = err
+	}
+	return Value{}
 }
 
 // result counts the memory of a function's result.

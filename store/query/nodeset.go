@@ -77,6 +77,8 @@ func writeOwn(h *maphash.Hash, n node) {
 		fmt.Fprint(h, n.root, n.steps)
 	case *param:
 		h.WriteString(n.name)
+	case *udf:
+		h.WriteString(n.name)
 	case *unary:
 		h.WriteString(n.op)
 	case *operation:

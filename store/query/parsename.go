@@ -59,7 +59,7 @@ func (p *parser) named(tok token) node {
 		return &notFinite{1}
 	}
 	if p.query && tok.word() == "UDF" && p.tok.is(".") {
-		return p.fail(tok, "user-defined functions are not supported")
+		return p.udf(tok)
 	}
 	if p.query {
 		return p.fail(tok, p.unknownName(tok.text))
@@ -110,6 +110,27 @@ func (p *parser) call(name token) node {
 		if msg := p.regexp(n); msg != "" {
 			return p.fail(name, msg)
 		}
+	}
+	return n
+}
+
+// udf reads a call of a function that the container has, behind udf.
+func (p *parser) udf(at token) node {
+	p.advance()
+	name := p.tok
+	if name.kind != tokenName {
+		return p.fail(name, "want the name of a function behind udf.")
+	}
+	p.advance()
+	if !p.accept("(") {
+		return p.fail(p.tok, "want ( behind udf."+name.text)
+	}
+	n := &udf{name: name.text}
+	if !p.accept(")") {
+		n.args = p.list(")")
+	}
+	if len(n.args) > argsMax {
+		return p.fail(at, fmt.Sprintf("udf.%s has %d arguments; at most %d are allowed", n.name, len(n.args), argsMax))
 	}
 	return n
 }

@@ -99,6 +99,10 @@ func (p *printer) node(n node, least int) {
 		p.text(")")
 	case *random:
 		p.text(randomName + "()")
+	case *udf:
+		p.text("udf." + n.name + "(")
+		p.list(n.args)
+		p.text(")")
 	case *array:
 		p.text("[")
 		p.list(n.elements)

@@ -42,6 +42,17 @@ func (q *Query) ReadsItems() bool { return len(q.text.from) > 0 }
 // Params returns the names of the parameters without @, each once.
 func (q *Query) Params() []string { return paramsOf(&subquery{of: q.text}) }
 
+// Functions returns the names of the functions of the container that the query calls, each once.
+func (q *Query) Functions() []string {
+	var names []string
+	visit(&subquery{of: q.text}, func(n node) {
+		if f, ok := n.(*udf); ok && !slices.Contains(names, f.name) {
+			names = append(names, f.name)
+		}
+	})
+	return names
+}
+
 // Bind returns the query with parameters replaced by raw JSON values, found by their
 // names without @; values that the query does not name are ignored. The error names a
 // parameter that has no value, or one that is no JSON or nested more than document.DepthMax

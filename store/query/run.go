@@ -35,6 +35,8 @@ type RunConfig struct {
 	// ErrNoRoom or ErrTooLarge where it cannot grow. Nil is no bound but those of one run. The
 	// caller frees it.
 	Share *Share
+	// Functions calls the functions that the query names; nil if it names none.
+	Functions Functions
 	// After is the key behind which rows are wanted; nil for the first page.
 	After []byte
 	// Rows is how many rows are wanted at most. Default and greatest value: RowsMax.
@@ -89,6 +91,9 @@ func (q *Query) Run(cfg RunConfig) (*Run, error) {
 	if cfg.Bytes <= 0 || cfg.Bytes > BytesMax {
 		cfg.Bytes = BytesMax
 	}
+	if names := q.Functions(); len(names) > 0 && cfg.Functions == nil {
+		return nil, fmt.Errorf("udf.%s: functions of a container are called in queries over its items, through the gateway", names[0])
+	}
 	if q.asksTime() {
 		return nil, errors.New("the query asks for the time, which is not set")
 	}
@@ -107,7 +112,7 @@ func (q *Query) Run(cfg RunConfig) (*Run, error) {
 	if q.Distinct() || q.Kind() == Grouped {
 		r.known = make(map[string]*runRow)
 	}
-	r.frame = &frame{roots: make([][]byte, max(1, p.text.slots)), madeMax: MadeMax, end: cfg.End, done: cfg.Done, share: cfg.Share}
+	r.frame = &frame{roots: make([][]byte, max(1, p.text.slots)), madeMax: MadeMax, end: cfg.End, done: cfg.Done, share: cfg.Share, functions: cfg.Functions}
 	r.emit = r.addRow
 	if p.group != nil {
 		r.emit = r.addToGroup
