@@ -31,6 +31,7 @@ const (
 	KindStates
 	KindSplit
 	KindGuarded
+	KindFunctionQuery
 )
 
 // kinds has each kind, by its number. A new kind is a file with its types and its entry,
@@ -57,6 +58,8 @@ var kinds = [...]kind{
 	KindStates:      statesKind,
 	KindSplit:       splitKind,
 	KindGuarded:     guardedKind,
+
+	KindFunctionQuery: functionQueryKind,
 }
 
 // kind is all that this package knows of one kind of request.

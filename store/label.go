@@ -50,9 +50,12 @@ type Label struct {
 func Labels(record []byte, written time.Time, p PartitionInfo) (map[string]string, error) {
 	text, err := encodeLabel(record, written)
 	if err != nil {
-		// What clients declared beyond the spec is the one part without a bound.
-		if text, err = encodeLabel(withoutPolicies(record), written); err != nil {
-			return nil, err
+		// What clients declared beyond the spec are the parts that may not fit: scripts, and policies, which have no bound.
+		shorter := without(record, "scripts")
+		if text, err = encodeLabel(shorter, written); err != nil {
+			if text, err = encodeLabel(without(shorter, "policies"), written); err != nil {
+				return nil, err
+			}
 		}
 	}
 	rng, err := json.Marshal(p.Range)
@@ -62,12 +65,13 @@ func Labels(record []byte, written time.Time, p PartitionInfo) (map[string]strin
 	return map[string]string{LabelContainer: text, LabelRange: string(rng)}, nil
 }
 
-func withoutPolicies(record []byte) []byte {
+// without returns a record without one of its members.
+func without(record []byte, member string) []byte {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(record, &members) != nil {
 		return record
 	}
-	delete(members, "policies")
+	delete(members, member)
 	if shorter, err := json.Marshal(members); err == nil {
 		return shorter
 	}

@@ -40,6 +40,8 @@ type QueryRequest struct {
 	System bool
 	// Explain asks for nothing but how the query would be answered.
 	Explain bool
+	// Functions are those of the container that the query calls.
+	Functions []QueryFunction
 }
 
 // QueryPage is a page of a query. It may be empty although more follow.
@@ -268,7 +270,7 @@ func (p *pager) askPartition(ctx context.Context, part *PartitionInfo, after []b
 	r := &Query{
 		Text: p.r.Text, Params: p.r.Params, Key: p.r.Key, Range: p.r.Range, Now: p.at.now, After: after, Via: p.at.via,
 		RowsMax: rows, BytesMax: bytes, Last: int64(rows) >= p.q.Need(p.at.passed),
-		System: p.r.System, RID: p.info.RID(), Explain: p.r.Explain,
+		System: p.r.System, RID: p.info.RID(), Explain: p.r.Explain, Functions: p.r.Functions,
 	}
 	// A range that holds all of the partition restricts nothing there: the owner plans as
 	// without it.

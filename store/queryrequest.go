@@ -68,6 +68,19 @@ type Query struct {
 	RID    rid.Container
 	// Explain asks for nothing but how the query would be answered.
 	Explain bool
+	// Functions are those of the container that the query calls. They take feature level featurelevel.Scripts.
+	Functions []QueryFunction
+}
+
+// QueryFunction is a function of the container, in JavaScript.
+type QueryFunction struct{ Name, Body string }
+
+// QueryFunctionsMax bounds the functions that a query calls.
+const QueryFunctionsMax = 20
+
+// RefuseFunctions refuses a query that calls n functions.
+func RefuseFunctions(n int) *Error {
+	return Refuse(StatusBadRequest, "the query calls %d functions of the container; at most %d are allowed", n, QueryFunctionsMax)
 }
 
 // QueryParam is a parameter of a query.
@@ -112,9 +125,31 @@ type QueryMetrics struct {
 
 var queryKind = kind{
 	name: "query", slow: true,
-	asked:        func(r *Request) bool { return r.Query != nil },
+	asked:        func(r *Request) bool { return r.Query != nil && len(r.Query.Functions) == 0 },
 	encode:       func(w *wireWriter, r *Request) { w.query(r.Query) },
 	decode:       func(d *wireReader, r *Request) { r.Query = d.query() },
+	encodeAnswer: func(w *wireWriter, r *Response) { w.queryResult(r.Query) },
+	decodeAnswer: func(d *wireReader, r *Response) { r.Query = d.queryResult() },
+}
+
+// functionQueryKind is a query with the functions that it calls.
+var functionQueryKind = kind{
+	name: "query with functions", slow: true,
+	asked: func(r *Request) bool { return r.Query != nil && len(r.Query.Functions) > 0 },
+	encode: func(w *wireWriter, r *Request) {
+		w.query(r.Query)
+		w.uint(uint64(len(r.Query.Functions)))
+		for _, f := range r.Query.Functions {
+			w.str(f.Name)
+			w.str(f.Body)
+		}
+	},
+	decode: func(d *wireReader, r *Request) {
+		r.Query = d.query()
+		for range d.countMax(QueryFunctionsMax, RefuseFunctions) {
+			r.Query.Functions = append(r.Query.Functions, QueryFunction{Name: d.str(), Body: d.str()})
+		}
+	},
 	encodeAnswer: func(w *wireWriter, r *Response) { w.queryResult(r.Query) },
 	decodeAnswer: func(d *wireReader, r *Response) { r.Query = d.queryResult() },
 }

@@ -1,10 +1,13 @@
 package store
 
 import (
+	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store/featurelevel"
 	"github.com/millrace/millrace/store/tombstone"
 )
 
@@ -115,8 +118,76 @@ type ContainerInfo struct {
 	GivenRID string `json:"rid,omitempty"`
 	// Origin is what the container was restored from; nil if it was not.
 	Origin *Origin `json:"origin,omitempty"`
+	// Scripts are its stored procedures, triggers and functions. Releases that know no feature level
+	// featurelevel.Scripts drop them where they write the record again.
+	Scripts []Script `json:"scripts,omitempty"`
 	// Revision is the catalog's version of this record, for compare-and-set.
 	Revision uint64 `json:"-"`
+}
+
+// ScriptKind is what a script is, by the word that links have for it.
+type ScriptKind string
+
+// The kinds of scripts.
+const (
+	ScriptProcedure ScriptKind = "sprocs"
+	ScriptTrigger   ScriptKind = "triggers"
+	ScriptFunction  ScriptKind = "udfs"
+)
+
+// Script is a stored procedure, a trigger or a function of a container.
+type Script struct {
+	Kind ScriptKind `json:"kind"`
+	ID   string     `json:"id"`
+	Body string     `json:"body"`
+	// When and Operation are those of a trigger: Pre or Post, and All, Create, Replace, Update, Upsert or Delete.
+	When      string `json:"when,omitempty"`
+	Operation string `json:"operation,omitempty"`
+	// Version is another one whenever it is written, Modified when that was, in Unix seconds.
+	Version  string `json:"version"`
+	Modified int64  `json:"modified"`
+}
+
+// Limits of scripts.
+const (
+	ScriptsMax      = 200       // scripts of a container
+	ScriptBytesMax  = 128 << 10 // of the body of one
+	ScriptsBytesMax = 512 << 10 // of the bodies of all scripts of a container
+)
+
+// ChangeScripts changes the scripts of a container by compare-and-set; change is called again while others win.
+// *NoContainerError if it is gone, or another container has its name; 400 below featurelevel.Scripts, and where they would be too
+// many or too long.
+func (c *Catalog) ChangeScripts(ctx context.Context, seen *ContainerInfo, change func([]Script) ([]Script, error)) (ContainerInfo, error) {
+	level, err := featurelevel.Read(ctx, c.js)
+	if err != nil {
+		return ContainerInfo{}, err
+	}
+	if level < featurelevel.Scripts {
+		return ContainerInfo{}, Refuse(StatusBadRequest, "the data has feature level %d, and containers have scripts from %d on: millrace upgrade --finish, when no process of an earlier release is left",
+			level, featurelevel.Scripts)
+	}
+	return c.modify(ctx, seen.Database, seen.Name, func(i *ContainerInfo) error {
+		if i.ID != seen.ID || i.State != ContainerReady {
+			return &NoContainerError{seen.Database, seen.Name}
+		}
+		scripts, err := change(slices.Clone(i.Scripts))
+		if err != nil {
+			return err
+		}
+		bytes := 0
+		for i := range scripts {
+			bytes += len(scripts[i].Body)
+		}
+		switch {
+		case len(scripts) > ScriptsMax:
+			return Refuse(StatusBadRequest, "container %s has %d scripts already, which is as many as are allowed", seen.Name, ScriptsMax)
+		case bytes > ScriptsBytesMax:
+			return Refuse(StatusTooLarge, "the scripts of container %s would have %d bytes; at most %d are allowed together", seen.Name, bytes, ScriptsBytesMax)
+		}
+		i.Scripts = scripts
+		return nil
+	})
 }
 
 // PartitionInfo is one physical partition and its range of effective partition

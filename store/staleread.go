@@ -107,7 +107,7 @@ func (r *Request) Stale() bool {
 	case r.Scan != nil:
 		return !r.Scan.Barrier
 	}
-	return r.Query != nil || r.Count != nil
+	return r.Query != nil && len(r.Query.Functions) == 0 || r.Count != nil
 }
 
 const (

@@ -105,6 +105,10 @@ func requests(t testing.TB) []*store.Request {
 			Key: k, Batch: true, Guarded: true, Since: 8, IdempotencyKey: "once", Ops: []store.Operation{{Kind: store.OpDelete, ID: "1"}},
 		}},
 		{Partition: p, Transact: &store.Transact{Key: k, Guarded: true, Ops: []store.Operation{}}},
+		{Partition: p, Query: &store.Query{
+			Text: "SELECT udf.f(c.a) FROM c", Key: k, Now: time.UnixMicro(1700000000000000).UTC(),
+			Functions: []store.QueryFunction{{Name: "f", Body: "function (a) { return a }"}, {Name: "g"}},
+		}},
 	}
 }
 
@@ -162,6 +166,7 @@ func responses(t testing.TB) []*store.Response {
 		{Split: &store.SplitResult{ID: "c", Children: []store.PartitionInfo{}}},
 		{Transact: &store.TransactResult{LSN: 9, Results: []store.OpResult{{Status: store.StatusNoContent, Item: store.Item{Key: key(t, "a"), ID: "1"}}}}},
 		{Transact: &store.TransactResult{LSN: 7, Results: []store.OpResult{}}},
+		{Query: &store.QueryResult{More: true, LSN: 4}},
 	}
 }
 

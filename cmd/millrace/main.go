@@ -14,12 +14,15 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+
+	"github.com/millrace/millrace/store/script"
 )
 
 // version is set by the linker.
 var version = ""
 
 func main() {
+	script.ServeIfAsked() // this process runs scripts for another one, and does nothing else
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// The first signal asks to stop, a second one finds no handler and kills.
 	context.AfterFunc(ctx, stop)

@@ -98,6 +98,12 @@ func report(t *testing.T, printed []byte, least int) {
 	}
 }
 
+// TestJS_Scripts runs stored procedures, triggers and functions, on a server that is told to run them.
+func TestJS_Scripts(t *testing.T) {
+	s := start(t, false, "MILLRACE_GATEWAY_SCRIPTS_ENABLED=true")
+	report(t, node(t, s, []string{"MILLRACE_SCRIPTS=1"}, "run.js", "^scripts"), 5)
+}
+
 // TestJS_TLS runs some of them over TLS, with the certificate that the process made.
 func TestJS_TLS(t *testing.T) {
 	s := start(t, true)

@@ -13,12 +13,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/millrace/millrace/store/gateway"
+	"github.com/millrace/millrace/store/script"
 )
 
 // serveApplications puts a gateway before the store that knows the keys of applications of a folder. It returns their path.
 func (w *world) serveApplications() (path string, ring *gateway.KeyRing) {
 	w.t.Helper()
-	cfg := gateway.Config{Keys: w.keys, Dir: w.t.TempDir(), Logger: quiet}
+	cfg := gateway.Config{Keys: w.keys, Dir: w.t.TempDir(), Logger: quiet, Engine: w.scripts}
 	ring, err := gateway.OpenKeys(&cfg, quiet)
 	if err != nil {
 		w.t.Fatal(err)
@@ -56,8 +57,8 @@ func (w *world) statusBecomes(status int, path string) {
 // Every operation that the gateway has, with a key to read and one for all of a container.
 func TestApplicationKey_EveryOperation(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, gateway.Config{})
-	w.container("things", byPK)
+	w := scriptWorld(t, script.Config{})
+	w.procedure("p", "function () {}")
 	w.container("other", byPK)
 	w.user("ann")
 	w.permit("ann", "key Read", "Read", things, keyA)

@@ -44,6 +44,9 @@ const hybridRow = 0x81
 // batch carries out a transactional batch, or operations in bulk, each of which succeeds or
 // fails alone. The header x-ms-cosmos-batch-atomic tells which.
 func (s *Server) batch(x *exchange) error {
+	if x.namesTriggers() {
+		return refuse(http.StatusBadRequest, "a batch has no triggers; a stored procedure writes several items")
+	}
 	c, err := s.collection(x)
 	if err != nil {
 		return err

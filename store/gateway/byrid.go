@@ -57,12 +57,12 @@ func (s *Server) resolve(x *exchange) (err error) {
 	if t.containerRID, err = rid.ParseContainer(t.container); err != nil {
 		return refuse(http.StatusBadRequest, "%v; a link names all of its resources by their ids, or all by their names", err)
 	}
-	if t.noun == nounItem || t.noun == nounRange {
+	if t.noun == nounItem || t.noun == nounRange || t.noun == nounScript {
 		inside, err := rid.ParseInside(t.id)
 		if err != nil {
 			return refuse(http.StatusBadRequest, "%v", err)
 		}
-		if t.noun == nounItem {
+		if t.noun != nounRange {
 			t.itemRID = inside
 		}
 	}

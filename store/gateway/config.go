@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/certificate"
 	"github.com/millrace/millrace/store/query"
+	"github.com/millrace/millrace/store/script"
 )
 
 // ListenDefault is where millrace up listens, the port of the Azure Cosmos DB
@@ -118,6 +119,13 @@ type Config struct {
 	// IdleTimeout closes a connection without requests. Default 2m.
 	IdleTimeout time.Duration `yaml:"idleTimeout"`
 
+	// Scripts bounds stored procedures, triggers and functions, which run in processes of
+	// their own.
+	Scripts script.Config `yaml:"scripts"`
+
+	// Engine runs scripts. May be nil: they are not run.
+	Engine *script.Engine `yaml:"-"`
+
 	// Queries is what the process has for what its queries hold in memory, those over databases and
 	// containers included. May be nil: no bound but those of each query.
 	Queries *query.Room `yaml:"-"`
@@ -213,6 +221,9 @@ func (c *Config) check() error {
 			bad("headerTimeout and the other times must not be negative")
 			break
 		}
+	}
+	for _, err := range c.Scripts.Check() {
+		bad("scripts.%w", err)
 	}
 	if err := c.Keys.check(); err != nil {
 		bad("keys: %w", err)

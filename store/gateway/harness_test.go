@@ -24,6 +24,7 @@ import (
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/gateway"
 	"github.com/millrace/millrace/store/owner"
+	"github.com/millrace/millrace/store/script"
 )
 
 var quiet = slog.New(slog.DiscardHandler)
@@ -38,6 +39,7 @@ type world struct {
 	web     *httptest.Server
 	js      jetstream.JetStream
 	key     gateway.Key // with which requests are signed
+	scripts *script.Engine
 	// stopOwners ends the store, so that nobody owns a partition.
 	stopOwners func()
 	// startOwners starts another store, which the gateway reaches over NATS.
@@ -47,9 +49,9 @@ type world struct {
 
 func newWorld(t testing.TB, cfg gateway.Config) *world {
 	t.Helper()
-	w := &world{t: t, keys: gateway.NewKeys()}
+	w := &world{t: t, keys: gateway.NewKeys(), scripts: cfg.Engine}
 	w.key = w.keys.Primary
-	below := storetest.StartWith(t, owner.Config{DiskReserve: -1, ExpiryInterval: 10 * time.Millisecond})
+	below := storetest.StartWith(t, owner.Config{DiskReserve: -1, ExpiryInterval: 10 * time.Millisecond, Scripts: cfg.Engine})
 	w.js, w.nc, w.catalog, w.stopOwners = below.JS, below.NC, below.Client.Catalog(), below.StopOwner
 	// Where nobody owns a partition a client gives up in time.
 	w.client = store.NewClient(w.nc, w.catalog, store.ClientConfig{Local: below.Local})

@@ -28,6 +28,7 @@ const (
 	headerIndexMetrics2 = "X-Ms-Cosmos-Populateindexmetrics-V2"
 	headerIncremental   = "A-Im"
 	headerExpiry        = "X-Ms-Documentdb-Expiry-Seconds"
+	headerScriptLogging = "X-Ms-Documentdb-Script-Enable-Logging"
 	headerConsistency   = "X-Ms-Consistency-Level"
 )
 
@@ -46,6 +47,7 @@ const (
 	headerLeast         = "X-Ms-Cosmos-Min-Throughput"
 	headerIndexUse      = "X-Ms-Cosmos-Index-Utilization"
 	headerSchemaVersion = "X-Ms-Schemaversion"
+	headerScriptLog     = "X-Ms-Documentdb-Script-Log-Results"
 	headerLSN           = "Lsn"
 	headerETag          = "Etag"
 )

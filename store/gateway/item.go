@@ -89,10 +89,8 @@ func (s *Server) deleteItem(x *exchange) error {
 
 // newWrite reads what all writes of items share: container, key and body.
 func (s *Server) newWrite(x *exchange, kind store.OpKind) (*itemWrite, error) {
-	for _, name := range []string{headerPreTrigger, headerPostTrigger} {
-		if x.header(name) != "" {
-			return nil, refuse(http.StatusBadRequest, "triggers are not served by Millrace")
-		}
+	if kind == store.OpPatch && x.namesTriggers() {
+		return nil, refuse(http.StatusBadRequest, "a patch has no triggers; replace the item")
 	}
 	c, err := s.collection(x)
 	if err != nil {
@@ -194,6 +192,9 @@ func isSystem(name []byte) bool {
 
 // write carries out one write and answers it.
 func (s *Server) write(x *exchange, w *itemWrite) error {
+	if x.namesTriggers() {
+		return s.writeTriggered(x, w)
+	}
 	result, err := s.commit(x, w.c, &store.Transact{Key: w.key, Ops: []store.Operation{w.op}})
 	if err != nil {
 		x.saw(w.c.PartitionFor(w.key), refusedAt(err))

@@ -42,6 +42,9 @@ func (s *Server) queryItems(x *exchange) error {
 		x.answer(http.StatusOK, chargePage, appendList[[]byte](nil, c.ridText, "Documents", nil))
 		return nil
 	}
+	if r.Functions, err = s.functionsOf(x, r); err != nil {
+		return err
+	}
 	page, err := c.Query(x.ctx, *r)
 	if err != nil {
 		return s.explainAbsence(x, c, err)

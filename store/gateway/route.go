@@ -29,12 +29,14 @@ const (
 	nounUser
 	nounPermissions
 	nounPermission
+	nounScripts // stored procedures, triggers or functions: target.kind tells
+	nounScript
 	nounUnserved // known to the protocol, not to Millrace
 )
 
 var nounNames = [...]string{
 	"unknown", "account", "databases", "database", "containers", "container", "ranges", "range", "items", "item", "offers", "offer",
-	"users", "user", "permissions", "permission", "unserved",
+	"users", "user", "permissions", "permission", "scripts", "script", "unserved",
 }
 
 func (n noun) String() string { return nounNames[n] }
@@ -60,9 +62,12 @@ type target struct {
 
 // unserved are resources of the protocol that Millrace does not have.
 var unserved = []string{
-	"sprocs", "triggers", "udfs", "conflicts", "clientencryptionkeys", "operations", "attachments", "partitionkeydelete",
+	"conflicts", "clientencryptionkeys", "operations", "attachments", "partitionkeydelete",
 	"schemas", "media", "snapshots",
 }
+
+// scripts are the words of what runs in JavaScript.
+var scripts = []string{"sprocs", "triggers", "udfs"}
 
 // parseTarget reads a path. Names are decoded once, after the path is split, so that a name may
 // hold an escaped slash. A trailing slash is ignored.
@@ -141,6 +146,11 @@ func (t *target) classify(segments []string) noun {
 	case word(4, "pkranges") && n == 6:
 		t.id = segments[5]
 		return nounRange
+	case slices.Contains(scripts, segments[4]) && n == 5:
+		return nounScripts
+	case slices.Contains(scripts, segments[4]) && n == 6:
+		t.id = segments[5]
+		return nounScript
 	case word(4, "docs") && n == 5:
 		return nounItems
 	case word(4, "docs") && n == 6:
@@ -192,6 +202,9 @@ type operation struct {
 // route finds the operation of a request, by method and, where the method alone
 // does not tell, by headers.
 func (s *Server) route(t *target, r *http.Request) (*operation, error) {
+	if (t.noun == nounScripts || t.noun == nounScript) && s.scripts == nil {
+		return nil, errNoScripts
+	}
 	operations, known := s.operations(t.noun)
 	if !known {
 		return nil, refuse(http.StatusNotFound, "there is nothing at %s", r.URL.EscapedPath())

@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/connections"
+	"github.com/millrace/millrace/store/script"
 	"github.com/millrace/millrace/store/users"
 )
 
@@ -27,7 +28,8 @@ type Server struct {
 	users     *users.Book
 	permits   *permits
 	table     map[noun]map[string]operation
-	newKey    func() string // returns the key of a write, see commit
+	newKey    func() string  // returns the key of a write, see commit
+	scripts   *script.Engine // nil: they are not run
 
 	resourceQueries chan struct{} // one for each query over databases or containers under way
 	pages           chan struct{} // one for each page of a feed that is being made
@@ -48,7 +50,7 @@ func New(client *store.Client, ring *KeyRing, cfg Config) (*Server, error) {
 	s := &Server{
 		users: book, permits: newPermits(book),
 		cfg: cfg, client: client, keys: ring, directory: newDirectory(client), slots: newSlots(cfg.RequestsMax, cfg.AnswersMax),
-		bodies: &bodyRoom{max: cfg.BodiesMax}, newKey: rand.Text, resourceQueries: make(chan struct{}, resourceQueriesMax),
+		bodies: &bodyRoom{max: cfg.BodiesMax}, newKey: rand.Text, scripts: cfg.Engine, resourceQueries: make(chan struct{}, resourceQueriesMax),
 		pages: make(chan struct{}, pagesMost(cfg.AnswersMax)),
 	}
 	s.table = s.newTable()
@@ -126,6 +128,17 @@ func (s *Server) newTable() map[noun]map[string]operation {
 			get:    {name: "read permission", secret: true, serve: s.readPermission},
 			put:    {name: "replace permission", writes: true, bodyMax: otherBytesMax, serve: s.replacePermission},
 			remove: {name: "delete permission", writes: true, serve: s.deletePermission},
+		},
+		nounScripts: {
+			get:        {name: "list scripts", serve: s.listScripts},
+			postQuery:  {name: "query scripts", bodyMax: otherBytesMax, serve: s.queryScripts},
+			postCreate: {name: "create script", writes: true, bodyMax: otherBytesMax, serve: s.createScript},
+		},
+		nounScript: {
+			get:        {name: "read script", serve: s.readScript},
+			put:        {name: "replace script", writes: true, bodyMax: otherBytesMax, serve: s.replaceScript},
+			remove:     {name: "delete script", writes: true, serve: s.deleteScript},
+			postCreate: {name: "execute stored procedure", reach: reachItems, writes: true, bodyMax: bodyBytesMax, serve: s.executeProcedure},
 		},
 		nounUnserved: {},
 	}

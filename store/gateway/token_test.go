@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/store/gateway"
+	"github.com/millrace/millrace/store/script"
 	"github.com/millrace/millrace/store/users"
 )
 
@@ -143,7 +144,14 @@ var requests = map[string]request{
 	"permission GET":      {"GET", theUsers + "/ann/permissions/key Read", "", nil},
 	"permission PUT":      {"PUT", theUsers + "/ann/permissions/key Read", `{"id":"key Read","permissionMode":"Read","resource":"dbs/shop/colls/things","resourcePartitionKey":["a"]}`, nil},
 	"permission DELETE":   {"DELETE", theUsers + "/ann/permissions/%s", "", nil},
-	"unserved operations": {"POST", "/" + things + "/sprocs/x", "", nil}, // which has no row in the table
+	"scripts GET":         {"GET", sprocs, "", nil},
+	"scripts query":       {"POST", sprocs, `{"query":"SELECT * FROM c"}`, []string{isQuery, "true"}},
+	"scripts POST":        {"POST", sprocs, `{"id":"%s","body":"function () {}"}`, nil},
+	"script GET":          {"GET", sprocs + "/p", "", nil},
+	"script PUT":          {"PUT", sprocs + "/p", `{"id":"p","body":"function () {}"}`, nil},
+	"script DELETE":       {"DELETE", sprocs + "/%s", "", nil},
+	"script POST":         {"POST", sprocs + "/p", "[]", []string{keyHeader, keyA}}, // which executes it
+	"unserved operations": {"POST", "/" + things + "/conflicts/x", "", nil},         // which has no row in the table
 }
 
 // opens says which scopes open an operation; every other one is refused with 403. The letters are those of allScopes.
@@ -152,7 +160,7 @@ var opens = map[string]string{
 	"container GET": "rakKiI", "container PUT": "a", "container DELETE": "a",
 	"ranges GET": "rakKiI", "range GET": "rakKiI",
 	"items GET": "rakK", "items changes": "rakK", "items query": "rakK", "items plan": "rakK",
-	"items POST": "aK", "items batch": "aK",
+	"items POST": "aK", "items batch": "aK", "script POST": "aK",
 	"item GET": "rakKiI", "item PUT": "aKI", "item PATCH": "aKI", "item DELETE": "aKI",
 	"unserved operations": "rakKiI", // 501 like with a key: they are in the container
 }
@@ -167,7 +175,8 @@ var allScopes = map[rune]struct{ name, mode, resource, key string }{
 // Every operation that the gateway has with every kind of token. One that is added to the gateway has no row here, and fails.
 func TestToken_EveryOperationWithEveryScope(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, gateway.Config{})
+	w := scriptWorld(t, script.Config{})
+	w.procedure("p", "function () {}")
 	for _, name := range w.gateway.Operations() {
 		if _, ok := requests[name]; !ok {
 			t.Errorf("no request for %s: say what tokens open it", name)
@@ -176,7 +185,6 @@ func TestToken_EveryOperationWithEveryScope(t *testing.T) {
 	if n := len(w.gateway.Operations()); n+1 != len(requests) {
 		t.Errorf("%d operations, and requests for %d", n, len(requests)-1)
 	}
-	w.container("things", byPK)
 	w.container("other", byPK)
 	letters := slices.Sorted(func(yield func(rune) bool) {
 		for letter := range allScopes {
@@ -224,8 +232,7 @@ func (w *world) permitted(user, name string) string {
 // The same operations with the keys of the account: what answers with a token takes a key that writes.
 func TestToken_EveryOperationWithEveryKey(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, gateway.Config{})
-	w.container("things", byPK)
+	w := scriptWorld(t, script.Config{})
 	w.container("other", byPK)
 	w.user("ann")
 	w.permit("ann", "key Read", "Read", things, keyA)
@@ -244,6 +251,30 @@ func TestToken_EveryOperationWithEveryKey(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Scripts reach all items of a logical partition: a token of one item runs none, and one of a partition key none for another.
+func TestToken_Scripts(t *testing.T) {
+	t.Parallel()
+	w := scriptWorld(t, script.Config{})
+	w.procedure("all", `function () { __.map((d) => d.id) }`)
+	w.ask("POST", triggers, `{"id":"t","triggerType":"Pre","triggerOperation":"All","body":"function () {}"}`).is(201)
+	for _, pk := range []string{"a", "b"} {
+		w.ask("POST", docs, `{"id":"1","pk":"`+pk+`"}`).is(201)
+	}
+	w.user("ann")
+	key := w.permit("ann", "key", "All", things, keyA).Token
+	item := w.permit("ann", "item", "All", things+"/docs/1", keyA).Token
+	const before = "x-ms-documentdb-pre-trigger-include"
+	if got := w.with(key, "POST", sprocs+"/all", "[]", keyHeader, keyA).is(200); string(got.body) != `["1"]` {
+		t.Errorf("%s", got.body)
+	}
+	w.with(key, "POST", sprocs+"/all", "[]", keyHeader, `["b"]`).is(403)
+	w.with(item, "POST", sprocs+"/all", "[]", keyHeader, keyA).is(403)
+	w.with(key, "PUT", docs+"/1", `{"id":"1","pk":"a"}`, keyHeader, keyA, before, "t").is(200)
+	w.with(key, "PUT", docs+"/1", `{"id":"1","pk":"b"}`, keyHeader, `["b"]`, before, "t").is(403)
+	w.with(item, "PUT", docs+"/1", `{"id":"1","pk":"a"}`, keyHeader, keyA).is(200)
+	w.with(item, "PUT", docs+"/1", `{"id":"1","pk":"a"}`, keyHeader, keyA, before, "t").is(403)
 }
 
 // A partition key's token opens what is in it and nothing else, however it is asked for.

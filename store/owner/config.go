@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/store/digest"
 	"github.com/millrace/millrace/store/featurelevel"
 	"github.com/millrace/millrace/store/query"
+	"github.com/millrace/millrace/store/script"
 	"github.com/millrace/millrace/store/snapshot"
 )
 
@@ -145,6 +146,9 @@ type Config struct {
 	// Queries is the room that QueriesBytesMax is the size of, where others of the process share it.
 	// May be nil: the partitions of a server have one of their own.
 	Queries *query.Room `yaml:"-"`
+
+	// Scripts runs the functions that queries call. May be nil: such queries are refused.
+	Scripts *script.Engine `yaml:"-"`
 
 	// Logger gets what an operator should know. Default slog.Default.
 	Logger *slog.Logger `yaml:"-"`

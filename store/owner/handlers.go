@@ -7,7 +7,9 @@ import (
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/heat"
+	"github.com/millrace/millrace/store/query"
 	"github.com/millrace/millrace/store/queryrun"
+	"github.com/millrace/millrace/store/script"
 )
 
 // handler is how a partition answers one kind of request.
@@ -57,6 +59,8 @@ var handlers = [...]*handler{
 	store.KindStates:      &statesHandler,
 	store.KindSplit:       &splitHandler,
 	store.KindGuarded:     &guardedHandler,
+
+	store.KindFunctionQuery: &queryHandler,
 }
 
 // handlerOf returns the handler of a request; nil if it asks for nothing.
@@ -142,6 +146,15 @@ func (p *Partition) query(ctx context.Context, r *store.Query) *store.Response {
 		}}
 	}
 	defer func() { <-p.queries }()
+	var functions query.Functions
+	if len(r.Functions) > 0 {
+		loaded, err := p.loadFunctions(ctx, r)
+		if err != nil {
+			return &store.Response{Err: err}
+		}
+		defer loaded.Close()
+		functions = loaded
+	}
 	share := p.cfg.Queries.Share()
 	defer share.Free()
 	snap, s := p.snapshot()
@@ -149,7 +162,7 @@ func (p *Partition) query(ctx context.Context, r *store.Query) *store.Response {
 	seen := p.seen(s) // here, because a page takes its time, and the log goes on
 	result, err := queryrun.Page(ctx, &queryrun.Source{
 		Snapshot: snap, Key: s.schema.key, Indexes: s.schema.settings.Indexes, Schema: &s.schema.engine, Now: p.now(),
-	}, queryrun.Limits{PageTime: p.cfg.QueryPageTime, Time: p.cfg.QueryTime, Share: share}, r)
+	}, queryrun.Limits{PageTime: p.cfg.QueryPageTime, Time: p.cfg.QueryTime, Share: share, Functions: functions}, r)
 	if refusal, ok := errors.AsType[*store.Error](err); ok {
 		return &store.Response{Err: refusal}
 	}
@@ -161,6 +174,25 @@ func (p *Partition) query(ctx context.Context, r *store.Query) *store.Response {
 	}
 	result.LSN = seen
 	return &store.Response{Query: result}
+}
+
+// loadFunctions gets the functions of a query ready to be called, within the time of the query.
+func (p *Partition) loadFunctions(ctx context.Context, r *store.Query) (*script.Functions, *store.Error) {
+	if p.cfg.Scripts == nil {
+		return nil, store.Refuse(store.StatusBadRequest, "functions of containers are not run by the owner of the partition: gateway.scripts.enabled is false there")
+	}
+	bodies := make(map[string]string, len(r.Functions))
+	for _, f := range r.Functions {
+		bodies[f.Name] = f.Body
+	}
+	loaded, err := p.cfg.Scripts.Load(ctx, p.cfg.QueryTime, bodies)
+	switch {
+	case errors.Is(err, script.ErrBusy):
+		return nil, &store.Error{Status: store.StatusTooManyRequests, RetryAfter: indexRetry, Message: err.Error() + " (gateway.scripts.processesMax)"}
+	case err != nil:
+		return nil, store.Refuse(store.StatusBadRequest, "%v", err)
+	}
+	return loaded, nil
 }
 
 // admitQuery waits for a place among the queries under way. A client over NATS may have

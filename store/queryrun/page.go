@@ -43,6 +43,8 @@ type Limits struct {
 	Time time.Duration
 	// Share holds what the page holds in memory; nil is no bound but those of a query.
 	Share *query.Share
+	// Functions calls what a query names of the container; nil if it names nothing.
+	Functions query.Functions
 }
 
 // Page answers a page of a query. The error is a *store.Error if the request is refused,
@@ -218,7 +220,7 @@ func (e *execution) readPage(ctx context.Context, result *store.QueryResult) err
 	}
 	e.on, err = e.q.Run(query.RunConfig{
 		End: e.started.Add(e.limits.Time), Done: ctx.Done(), After: e.r.After, Ordered: e.access.Kind == queryplan.Order, Rows: bounded(e.r.RowsMax, store.QueryRowsMax),
-		Bytes: bounded(e.r.BytesMax, store.QueryBytesMax), Share: e.limits.Share,
+		Bytes: bounded(e.r.BytesMax, store.QueryBytesMax), Share: e.limits.Share, Functions: e.limits.Functions,
 	})
 	if err != nil {
 		return tooMuch(ctx, err)

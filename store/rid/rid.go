@@ -44,6 +44,9 @@ const (
 	kindRange = 0x50
 )
 
+// scriptKinds are those of scripts, by their words in links.
+var scriptKinds = map[string]byte{"sprocs": 0x80, "triggers": 0x70, "udfs": 0x60}
+
 // ImpliedDatabase is the resource id of a database that was given none: its name decides.
 func ImpliedDatabase(name string) Database {
 	h := fnv.New32a()
@@ -69,6 +72,14 @@ func Item(in Container, key feed.PartitionKey, id string) (i Inside) {
 	sum := sha256.Sum256(append(append(buf[:0], key.Encoded()...), id...))
 	copy(i[copy(i[:], in[:]):], sum[:])
 	i[len(i)-1] = i[len(i)-1]&0x0f | kindItem
+	return i
+}
+
+// Script is the resource id of a stored procedure, trigger or function, a hash of its id; kind is the word for it in links.
+func Script(in Container, kind, id string) (i Inside) {
+	sum := sha256.Sum256([]byte(kind + "/" + id))
+	copy(i[copy(i[:], in[:]):], sum[:])
+	i[len(i)-1] = i[len(i)-1]&0x0f | scriptKinds[kind]
 	return i
 }
 
@@ -116,6 +127,11 @@ func (c Container) Self() string { return c.Database().Self() + "colls/" + c.Str
 
 // ItemSelf is the link to an item.
 func (i Inside) ItemSelf() string { return i.Container().Self() + "docs/" + i.String() + "/" }
+
+// ScriptSelf is the link to a script of a kind.
+func (i Inside) ScriptSelf(kind string) string {
+	return i.Container().Self() + kind + "/" + i.String() + "/"
+}
 
 // RangeSelf is the link to a physical partition.
 func (i Inside) RangeSelf() string { return i.Container().Self() + "pkranges/" + i.String() + "/" }

@@ -41,8 +41,10 @@ type runMessage struct {
 
 // callMessage calls one of the functions that were loaded.
 type callMessage struct {
-	Name string          `json:"name"`
-	Args json.RawMessage `json:"args"` // an array
+	Name string            `json:"name"`
+	Args []json.RawMessage `json:"args"`
+	// Undefined are the places of arguments that are undefined, which JSON has no word for.
+	Undefined []int `json:"undefined,omitempty"`
 }
 
 // environment is what the prelude gets.

@@ -116,6 +116,11 @@ func (m *machine) args(text json.RawMessage) ([]goja.Value, error) {
 			return nil, err
 		}
 	}
+	return m.values(raw)
+}
+
+// values returns the values of JSON texts.
+func (m *machine) values(raw []json.RawMessage) ([]goja.Value, error) {
 	args := make([]goja.Value, len(raw))
 	for i := range raw {
 		if raw[i] == nil { // JSON's null
@@ -269,9 +274,12 @@ func (m *machine) call(c *callMessage) *doneMessage {
 	if f == nil {
 		return &doneMessage{Failure: failedThrown, Message: "there is no function " + c.Name}
 	}
-	args, err := m.args(c.Args)
+	args, err := m.values(c.Args)
 	if err != nil {
 		return m.failed(err)
+	}
+	for _, i := range c.Undefined {
+		args[i] = goja.Undefined()
 	}
 	value, err := f(goja.Undefined(), args...)
 	if err != nil {
@@ -338,14 +346,8 @@ func (m *machine) failed(err error) *doneMessage {
 	return done
 }
 
-// limited interrupts a machine that passes a bound, until the function that it returns is called. The timer begins
-// anew at each call of limited.
-func (m *machine) limited() (stop func()) {
+// timed interrupts the machine when its time is over, until stop is called.
+func (m *machine) timed() (stop func()) {
 	timer := time.AfterFunc(time.Duration(m.run.TimeMillis)*time.Millisecond, func() { m.vm.Interrupt(interruption(failedTime)) })
-	unwatch := watchMemory(m.run.MemoryBytes, func() { m.vm.Interrupt(interruption(failedMemory)) })
-	return func() {
-		timer.Stop()
-		unwatch()
-		m.vm.ClearInterrupt()
-	}
+	return func() { timer.Stop() }
 }

@@ -61,15 +61,17 @@ func serve(in io.Reader, out io.Writer) error {
 		}
 		return message.Answer, nil
 	}
-	var loaded *machine // by the last message
+	var loaded *machine // by the last message that was no call
+	unload := func() {}
 	for {
 		message := <-messages
 		var done *doneMessage
 		switch {
 		case message.Run != nil:
-			done, loaded = carryOut(message.Run, ask)
+			unload()
+			done, loaded, unload = carryOut(message.Run, ask)
 		case message.Call != nil && loaded != nil:
-			stop := loaded.limited()
+			stop := loaded.timed()
 			done = loaded.call(message.Call)
 			stop()
 		default:
@@ -81,16 +83,19 @@ func serve(in io.Reader, out io.Writer) error {
 	}
 }
 
-// carryOut runs a script, or loads functions, which it returns.
-func carryOut(r *runMessage, ask func(json.RawMessage) (*Answer, error)) (*doneMessage, *machine) {
+// carryOut runs a script, or loads functions. Of functions it returns the machine that has them; their memory is watched until
+// unload is called.
+func carryOut(r *runMessage, ask func(json.RawMessage) (*Answer, error)) (done *doneMessage, loaded *machine, unload func()) {
 	m, err := newMachine(r, ask)
 	if err != nil {
-		return &doneMessage{Failure: failedThrown, Message: err.Error()}, nil
+		return &doneMessage{Failure: failedThrown, Message: err.Error()}, nil, func() {}
 	}
-	stop := m.limited()
+	unwatch := watchMemory(r.MemoryBytes, func() { m.vm.Interrupt(interruption(failedMemory)) })
+	stop := m.timed()
 	defer stop()
 	if r.Functions != nil {
-		return m.load(), m
+		return m.load(), m, unwatch
 	}
-	return m.procedure(), nil
+	defer unwatch()
+	return m.procedure(), nil, func() {}
 }

@@ -2,9 +2,12 @@ package node
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"time"
 
 	"github.com/millrace/millrace/store/gateway"
+	"github.com/millrace/millrace/store/script"
 )
 
 // openGateway opens the listener of the Cosmos DB protocol.
@@ -23,6 +26,7 @@ func (n *Node) openGateway(ctx context.Context) error {
 	// stop an unclean one.
 	cfg.Drain = time.Duration(shareWork * 0.8 * float64(n.cfg.DrainTimeout))
 	cfg.Users, cfg.Queries = n.users, n.queries
+	cfg.Engine = n.scripts
 	keys, err := n.openKeys()
 	if err != nil {
 		return err
@@ -32,6 +36,25 @@ func (n *Node) openGateway(ctx context.Context) error {
 		return err
 	}
 	n.gateway, err = server.Listen(ctx)
+	return err
+}
+
+// openScripts makes the engine that runs scripts, for the gateway and for owners, if they are enabled. Its processes are this
+// program again.
+func (n *Node) openScripts() error {
+	cfg := n.cfg.Gateway.Scripts
+	if !cfg.Enabled {
+		return nil
+	}
+	if len(cfg.Command) == 0 {
+		self, err := os.Executable()
+		if err != nil {
+			return fmt.Errorf("gateway.scripts: the program that runs scripts: %w", err)
+		}
+		cfg.Command = []string{self}
+	}
+	var err error
+	n.scripts, err = script.NewEngine(cfg)
 	return err
 }
 

@@ -50,6 +50,7 @@ import (
 	"github.com/millrace/millrace/store/gateway"
 	"github.com/millrace/millrace/store/owner"
 	"github.com/millrace/millrace/store/query"
+	"github.com/millrace/millrace/store/script"
 	"github.com/millrace/millrace/store/standby"
 	"github.com/millrace/millrace/store/upkeep"
 )
@@ -114,6 +115,7 @@ type Node struct {
 	listener   *admin                // nil: off
 	console    *console.Console      // nil: off
 	gateway    *gateway.Listener     // nil: off
+	scripts    *script.Engine        // nil: scripts are not run
 
 	watch *watch
 	// Why the embedded server writes nothing, if its disk is full; nil before the first look.
@@ -350,6 +352,10 @@ func (n *Node) openStore(ctx context.Context) (err error) {
 		n.log.Warn("store.diskReserve is less than the engine may need at once; a disk that is full then stops its partitions until there is room",
 			slog.Int64("diskReserve", cfg.DiskReserve), slog.Int64("need", need))
 	}
+	if err := n.openScripts(); err != nil {
+		return err
+	}
+	cfg.Scripts = n.scripts
 	cfg.Local, cfg.Queries, cfg.Logger, cfg.Log = n.local, n.queries, n.log, n.cfg.Feed.Log
 	if n.roles.NATS {
 		cfg.LogDir = n.cfg.NATS.Dir
@@ -404,6 +410,9 @@ func (n *Node) Close() error {
 	}
 	if n.gateway != nil {
 		errs = append(errs, n.gateway.Close())
+	}
+	if n.scripts != nil {
+		n.scripts.Close()
 	}
 	// Under what still runs nothing is closed: to lose the process harms no data, and
 	// to pull the engine away from under an owner may.

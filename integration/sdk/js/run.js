@@ -6,6 +6,7 @@ import "./query.js";
 import "./changefeed.js";
 import "./tokens.js";
 import "./shop.js";
+if (process.env.MILLRACE_SCRIPTS) await import("./scripts.js"); // the server runs them
 
 const only = new RegExp(process.argv[2] ?? "");
 for (const { name, run } of cases.filter((c) => only.test(c.name))) {
