@@ -89,8 +89,8 @@ func (g *grant) what() string {
 	return text
 }
 
-// narrow refuses a path that leads out of the part. It asks nobody, so the refusal tells nothing of what is there. From here on the request means the
-// container of the permission, and not one that was made anew under its name.
+// narrow refuses a path that leads out of the part. It asks nobody, so the refusal tells nothing of what is there. From here
+// on the request of a token means the container of its permission, and not one that was made anew under its name.
 func (r *right) narrow(t *target) error {
 	g := r.grant
 	if g == nil || t.noun == nounAccount {
