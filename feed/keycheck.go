@@ -118,3 +118,23 @@ func appendJSONString(b []byte, s string) []byte {
 	}
 	return append(b, '"')
 }
+
+// PartitionKeyEnd returns where the partition key ends with whose text, as String prints it, s begins;
+// -1 if it does with none. So what follows the key may hold whatever characters the key is written with.
+func PartitionKeyEnd(s string) int {
+	if s == "" || s[0] != '[' {
+		return -1
+	}
+	quoted := false
+	for i := 1; i < len(s); i++ {
+		switch c := s[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case c == ']' && !quoted:
+			return i + 1
+		}
+	}
+	return -1
+}

@@ -19,6 +19,12 @@ const (
 	namedKinds    = "-Kinds 🙂*"
 )
 
+// The ids of two items that an earlier release refused.
+const (
+	namedKind  = "k?/#a"
+	namedOrder = "1/]?#/x"
+)
+
 // wideNames declares them, with pipelines of each kind over them.
 func wideNames(t *testing.T, sink string) string {
 	t.Helper()
@@ -85,13 +91,13 @@ func TestWideNames(t *testing.T) {
 			t.Fatalf("import %s: exit %d\n%s%s", name, exit, out, errs)
 		}
 	}
-	imported(kinds, `{"id":"a","name":"first"}`)
-	imported(orders, `{"id":"1","k":"x","kind":"a"}`+"\n"+`{"id":"2","k":"y","kind":"a"}`)
+	imported(kinds, `{"id":"`+namedKind+`","name":"first"}`)
+	imported(orders, `{"id":"`+namedOrder+`","k":"x","kind":"`+namedKind+`"}`+"\n"+`{"id":"2","k":"y","kind":"`+namedKind+`"}`)
 	copied := func(server string) {
 		t.Helper()
 		mustRun(t, server, "verify", "-d", namedDatabase)
 		got := mustRun(t, server, "query", "SELECT c.id, c.kindName FROM c ORDER BY c.id", "-c", orders, "-o", "ndjson")
-		if want := `{"id":"1","kindName":"first"}` + "\n" + `{"id":"2","kindName":"first"}` + "\n"; got != want {
+		if want := `{"id":"` + namedOrder + `","kindName":"first"}` + "\n" + `{"id":"2","kindName":"first"}` + "\n"; got != want {
 			t.Errorf("the orders are\n%s", got)
 		}
 		if got := mustRun(t, server, "query", "SELECT VALUE c.orders FROM c", "-d", namedDatabase, "-c", namedKinds, "-o", "ndjson"); got != "2\n" {
@@ -114,7 +120,8 @@ func TestWideNames(t *testing.T) {
 		{[]string{"get", "containers", "-d", namedDatabase}, namedOrders},
 		{[]string{"describe", "container", orders}, namedOrders},
 		{[]string{"describe", "pipeline", namedDatabase + "/kind-names"}, namedOrders},
-		{[]string{"items", "get", orders, "1", "--key", "x"}, `"kindName": "first"`},
+		{[]string{"items", "get", orders, namedOrder, "--key", "x"}, `"kindName": "first"`},
+		{[]string{"items", "history", orders, namedOrder, "--key", "x"}, "kindName"},
 		{[]string{"export", orders}, `"kindName":"first"`},
 		{[]string{"feed", kinds, "-o", "json"}, "first"},
 		{[]string{"status"}, namedDatabase + "/kind-names"},
@@ -136,6 +143,9 @@ func TestWideNames(t *testing.T) {
 	if got := e.must("query", "SELECT VALUE COUNT(1) FROM c", "-c", orders, "-o", "ndjson"); got != "2\n" {
 		t.Errorf("over the protocol there are %s", got)
 	}
+	if got := e.must("items", "get", orders, namedOrder, "--key", "x"); !strings.Contains(got, `"kindName": "first"`) {
+		t.Errorf("over the protocol the order is %s", got)
+	}
 	if out, errs, exit := e.run(`{"id":"1","pk":"a"}`, "import", namedDatabase+"/=.\"new\"", "-", "--partition-key", "/pk"); exit != 0 {
 		t.Errorf("import over the protocol: exit %d\n%s%s", exit, out, errs)
 	}
@@ -146,7 +156,7 @@ func TestWideNames(t *testing.T) {
 	b := newBrowser(t, "http://"+listen)
 	b.signIn(keys.Primary)
 	path := "/containers/" + url.PathEscape(namedDatabase) + "/" + url.PathEscape(namedOrders)
-	for _, page := range []string{path, path + "/item?item=" + url.QueryEscape(`["x"]/1`), "/containers", "/pipelines/" + url.PathEscape(namedDatabase) + "/kind-names"} {
+	for _, page := range []string{path, path + "/item?item=" + url.QueryEscape(`["x"]/`+namedOrder), "/containers", "/pipelines/" + url.PathEscape(namedDatabase) + "/kind-names"} {
 		b.sees(page, "orders.2026 &#43; ☃")
 	}
 	b.answered("/pipelines/"+url.PathEscape(namedDatabase)+"/kind-names/pause", url.Values{}, 200, "paused")
@@ -156,7 +166,7 @@ func TestWideNames(t *testing.T) {
 	node.kill()
 	node.start()
 	copied(server)
-	imported(kinds, `{"id":"a","name":"first"}`)
+	imported(kinds, `{"id":"`+namedKind+`","name":"first"}`)
 	copied(server)
 	node.kill()
 

@@ -80,10 +80,10 @@ type ItemRef struct {
 
 func (r ItemRef) String() string { return r.Key.String() + "/" + r.ID }
 
-// ParseItemRef reads what ItemRef.String printed. An id holds no slash.
+// ParseItemRef reads what ItemRef.String printed.
 func ParseItemRef(s string) (ItemRef, error) {
-	i := strings.LastIndexByte(s, '/')
-	if i < 0 {
+	i := feed.PartitionKeyEnd(s) // an id may hold a slash, and a key too
+	if i < 0 || i == len(s) || s[i] != '/' {
 		return ItemRef{}, fmt.Errorf("item %q: want its partition key as a JSON array, /, its id", s)
 	}
 	key, err := feed.ParsePartitionKey(s[:i])

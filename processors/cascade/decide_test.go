@@ -460,13 +460,19 @@ func TestRoundCompares(t *testing.T) {
 }
 
 func TestParseRef(t *testing.T) {
-	for _, want := range []store.ItemRef{{Key: key(t, "a/b", nil, 1.5), ID: "x"}, {Key: key(t, feed.Missing), ID: "é"}} {
+	for _, want := range []store.ItemRef{
+		{Key: key(t, "a/b", nil, 1.5), ID: "x"},
+		{Key: key(t, feed.Missing), ID: "é"},
+		{Key: key(t, `a"]/b`), ID: `c"]/d`},
+		{Key: key(t, true, "]"), ID: "/"},
+		{Key: key(t, "a"), ID: "?#"},
+	} {
 		got, err := store.ParseItemRef(want.String())
 		if err != nil || got != want {
 			t.Errorf("%s parses to %s, %v", want, got, err)
 		}
 	}
-	for _, bad := range []string{"", "x", `["a"]`, `{}/x`} {
+	for _, bad := range []string{"", "x", `["a"]`, `{}/x`, `["a/x`, `["a"]x`} {
 		if got, err := store.ParseItemRef(bad); err == nil {
 			t.Errorf("%q parses to %s", bad, got)
 		}

@@ -89,7 +89,7 @@ func (s *ContainerSink) CannotHold(schema *Schema, r *Row) (column, reason strin
 	}
 	ref, err := sh.ref(r.Key)
 	if err == nil {
-		err = document.CheckNewID(ref.ID)
+		err = document.CheckNewID(ref.ID) // ref has looked at the rest
 	}
 	if err != nil {
 		return "", err.Error()

@@ -73,14 +73,14 @@ func ParseSource(source string) (container string, key feed.PartitionKey, id str
 	if !ok {
 		return "", key, "", fmt.Errorf("source %q: want container/[partition key]/id", source)
 	}
-	at := strings.LastIndex(rest, "]/") // an id holds no /
-	if at < 0 {
+	at := feed.PartitionKeyEnd(rest) // an id may hold a slash, and a key too
+	if at < 0 || at == len(rest) || rest[at] != '/' {
 		return "", key, "", fmt.Errorf("source %q: want container/[partition key]/id", source)
 	}
-	if key, err = feed.ParsePartitionKey(rest[:at+1]); err != nil {
+	if key, err = feed.ParsePartitionKey(rest[:at]); err != nil {
 		return "", key, "", fmt.Errorf("source %q: %w", source, err)
 	}
-	return container, key, rest[at+2:], nil
+	return container, key, rest[at+1:], nil
 }
 
 // AppendKey appends a key to dst in a form that is equal for equal keys and

@@ -161,14 +161,16 @@ func TestRowsOfAnItemAreBoundedInBytes(t *testing.T) {
 }
 
 func TestSourceRoundTrip(t *testing.T) {
-	for _, k := range []any{"c1", `a/b]/"c`, 12.5, nil, true} {
-		s := project.SourceOf("customer", key(t, k), "i d")
-		container, got, id, err := project.ParseSource(s)
-		if err != nil || container != "customer" || got != key(t, k) || id != "i d" {
-			t.Errorf("%s is read as %s, %s, %s, %v", s, container, got, id, err)
+	for _, k := range []any{"c1", `a/b]/"c`, `\"]/`, 12.5, nil, true} {
+		for _, want := range []string{"i d", "a/b", `"]/`, "/", "a?#]/b", "[1]/x"} {
+			s := project.SourceOf("customer", key(t, k), want)
+			container, got, id, err := project.ParseSource(s)
+			if err != nil || container != "customer" || got != key(t, k) || id != want {
+				t.Errorf("%s is read as %s, %s, %s, %v", s, container, got, id, err)
+			}
 		}
 	}
-	for _, s := range []string{"", "customer", "customer/c1/x", "customer/[1]"} {
+	for _, s := range []string{"", "customer", "customer/c1/x", "customer/[1]", `customer/["a/x`, `customer/["]/x`, "customer/[1]x"} {
 		if _, _, _, err := project.ParseSource(s); err == nil {
 			t.Errorf("%q is read as a source", s)
 		}

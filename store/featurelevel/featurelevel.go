@@ -16,7 +16,7 @@
 //	2  logs are trimmed, and pipelines begin with a snapshot
 //	3  commits are compressed
 //	4  partitions are split, digests of replicas are compared, and databases have resource ids of their own
-//	5  databases and containers are named as Azure Cosmos DB takes it, and containers have scripts
+//	5  databases, containers and items are named as Azure Cosmos DB takes it, and containers have scripts
 //
 // What is younger than a release and written at its level all the same is written so that
 // it can pass over it: members of records that it does not know, metadata of streams.
@@ -62,6 +62,9 @@ const WideNames = 5
 // Scripts is the level from which on containers have stored procedures, triggers and functions, and owners take guarded
 // transactions.
 const Scripts = 5
+
+// WideIDs is the level from which on ids of items hold / ? and #.
+const WideIDs = 5
 
 // label is where the stream of the catalog's bucket tells the level of the data.
 const label = "millrace.level"

@@ -143,12 +143,16 @@ func sign(t testing.TB, r *http.Request, key gateway.Key) {
 	if r.Header.Get("x-ms-date") == "" {
 		r.Header.Set("x-ms-date", time.Now().UTC().Format(http.TimeFormat))
 	}
-	path, err := url.PathUnescape(strings.Trim(r.URL.EscapedPath(), "/"))
-	if err != nil {
-		t.Fatal(err)
+	segments := strings.Split(strings.Trim(r.URL.EscapedPath(), "/"), "/")
+	for i := range segments { // a name may hold an escaped slash
+		var err error
+		if segments[i], err = url.PathUnescape(segments[i]); err != nil {
+			t.Fatal(err)
+		}
 	}
+	path := strings.Join(segments, "/")
 	kind, link := "", ""
-	if segments := strings.Split(path, "/"); path != "" {
+	if path != "" {
 		if n := len(segments); n%2 == 1 {
 			kind, link = segments[n-1], strings.Join(segments[:n-1], "/")
 		} else {

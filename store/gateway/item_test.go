@@ -1,6 +1,9 @@
 package gateway_test
 
 import (
+	"encoding/json"
+	"fmt"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -8,6 +11,43 @@ import (
 )
 
 const docs = "/dbs/shop/colls/things/docs"
+
+// Items have the ids that the service takes. Where a client encodes them, as a URL must, each is an item like others.
+func TestItem_WideIDs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, gateway.Config{})
+	w.container("things", byPK)
+	for _, id := range []string{"a?b", "a#b", "a/b", "/", "a b%20?", `"]/x`, "ü/é"} {
+		quoted, err := json.Marshal(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := docs + "/" + url.PathEscape(id)
+		body := func(n int) string { return fmt.Sprintf(`{"id":%s,"pk":"a","n":%d}`, quoted, n) }
+		made := w.ask("POST", docs, body(1), keyHeader, `["a"]`).is(201)
+		if got := w.ask("GET", path, "", keyHeader, `["a"]`).is(200); !strings.Contains(string(got.body), string(quoted)) {
+			t.Errorf("%q: %s", id, got.body)
+		}
+		var item struct {
+			Self string `json:"_self"`
+		}
+		made.into(&item)
+		w.ask("GET", "/"+strings.Trim(item.Self, "/"), "", keyHeader, `["a"]`).is(200)
+		w.ask("PUT", path, body(2), keyHeader, `["a"]`).is(200)
+		w.ask("PATCH", path, `{"operations":[{"op":"incr","path":"/n","value":1}]}`, keyHeader, `["a"]`).is(200)
+		w.ask("POST", docs, fmt.Sprintf(`[{"operationType":"Read","id":%s},{"operationType":"Upsert","resourceBody":%s}]`, quoted, body(3)),
+			keyHeader, `["a"]`, isBatch, "True", atomic, "true").is(200).outcomes(200, 200)
+		if got := w.query(fmt.Sprintf(`SELECT VALUE c.n FROM c WHERE c.id = %s AND c.pk = "a"`, quoted)); len(got) != 1 || got[0] != "3" {
+			t.Errorf("%q: a query gives %v", id, got)
+		}
+		w.ask("DELETE", path, "", keyHeader, `["a"]`).is(204)
+		w.ask("GET", path, "", keyHeader, `["a"]`).is(404)
+	}
+	// Not encoded, it is another path, as there.
+	w.ask("POST", docs, `{"id":"a/b","pk":"a"}`, keyHeader, `["a"]`).is(201)
+	w.ask("GET", docs+"/a/b", "", keyHeader, `["a"]`).is(404)
+	w.ask("POST", docs, `{"id":"a\\b","pk":"a"}`, keyHeader, `["a"]`).is(400)
+}
 
 // An item lives: it is created, read, replaced, upserted, patched and deleted, and
 // shows what the protocol adds.

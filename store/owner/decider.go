@@ -254,7 +254,7 @@ func (d *decider) view() *view {
 		d.draft.time = max(d.time, d.p.now())
 		d.began = time.Now()
 	}
-	return &view{schema: d.schema, snap: d.snap, pending: d.pending, cache: d.cache, lsn: d.draft.lsn, now: d.draft.time}
+	return &view{schema: d.schema, snap: d.snap, pending: d.pending, cache: d.cache, lsn: d.draft.lsn, now: d.draft.time, level: d.p.cfg.level.Level()}
 }
 
 // decide decides one request. Its answer leaves with the draft, for it may rest

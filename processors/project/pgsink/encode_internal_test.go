@@ -64,7 +64,7 @@ func FuzzDecode(f *testing.F) {
 
 func TestSourcesComeBack(t *testing.T) {
 	for _, source := range []string{
-		`customer/["c1"]/o7`, `customer/["\u0000","]/"]/o7`, "customer/[\"\\u0000\"]/o\x007\x00", "customer/[]/\x00", "", "no source",
+		`customer/["c1"]/o7`, `customer/["\u0000","]/"]/o7`, "customer/[\"\\u0000\"]/o\x007\x00", "customer/[]/\x00", "", "no source", "customer/[\"a\"]/b]/\x00", "[a]/[\"]/\\\"\\u0000\"]/]/\x00",
 	} {
 		text := sourceText(source)
 		if strings.ContainsRune(text, 0) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/processors/project"
 )
 
@@ -118,8 +119,9 @@ func sourceText(source string) string {
 // sourceOf reads what sourceText wrote. The partition key before the id is JSON, in
 // which \u0000 stays what it is.
 func sourceOf(text string) string {
-	at := strings.LastIndex(text, "]/") + 1
-	if at == 0 || !strings.Contains(text[at:], `\u0000`) {
+	begin := strings.IndexByte(text, '/') + 1 // of the key: no name of a container has a slash
+	at := begin + feed.PartitionKeyEnd(text[begin:])
+	if at < begin || !strings.Contains(text[at:], `\u0000`) {
 		return text
 	}
 	return text[:at] + strings.ReplaceAll(text[at:], `\u0000`, "\x00")
