@@ -2,6 +2,7 @@ package script
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -28,14 +29,11 @@ func ServeIfAsked() {
 	debug.SetMaxStack(stackBytesMax)
 	debug.SetGCPercent(50)
 	limitProcess(memory)
-	if err := serve(os.Stdin, os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "scripts:", err)
-		os.Exit(1)
-	}
-	os.Exit(0)
+	fmt.Fprintln(os.Stderr, "scripts:", serve(os.Stdin, os.Stdout))
+	os.Exit(1)
 }
 
-// serve runs scripts until in ends.
+// serve runs scripts. Where in ends the process does; it returns for an error alone.
 func serve(in io.Reader, out io.Writer) error {
 	if _, err := io.WriteString(out, hello); err != nil {
 		return err
@@ -57,7 +55,7 @@ func serve(in io.Reader, out io.Writer) error {
 		}
 		message := <-messages
 		if message.Answer == nil {
-			return nil, fmt.Errorf("a message that is no answer came")
+			return nil, errors.New("a message that is no answer came")
 		}
 		return message.Answer, nil
 	}
@@ -75,7 +73,7 @@ func serve(in io.Reader, out io.Writer) error {
 			done = loaded.call(message.Call)
 			stop()
 		default:
-			return fmt.Errorf("a message that asks for nothing came")
+			return errors.New("a message that asks for nothing came")
 		}
 		if err := writeFrame(out, &fromProcess{Done: done}); err != nil {
 			return err
