@@ -108,6 +108,7 @@ func (d *DB) mayHand(t *tables) (map[uint64]keyRange, error) {
 // Where Badger cannot be closed or opened the DB is damaged, and refuses everything until Renew.
 func (d *DB) hand(t *tables, ranges map[uint64]keyRange) error {
 	d.builders.stop()
+	d.merger.stop()
 	d.loading.step("closing")
 	d.closing = true
 	if err := closeBadger(d.b, d.loading.closing); err != nil {
@@ -121,11 +122,9 @@ func (d *DB) hand(t *tables, ranges map[uint64]keyRange) error {
 		err = d.addTables(t, ranges)
 	}
 	d.loading.step("reopening")
-	m := newMerges(d.dir, d.log)
-	defer m.end(nil)
-	b, failed := openManaged(m.watch(d.cfg.badgerOptions(d.dir, d.log)))
+	b, failed := openManaged(d.cfg.badgerOptions(d.dir, d.log).WithLogger(badgerLog{d.log, d.unwritten}))
 	if failed == nil {
-		if failed = d.show(b, m); failed != nil {
+		if d.levels, failed = levelsOf(b); failed != nil {
 			failed = errors.Join(failed, closeBadger(b, d.loading.closing))
 		}
 	}
@@ -135,6 +134,8 @@ func (d *DB) hand(t *tables, ranges map[uint64]keyRange) error {
 	d.b = b
 	d.builders = builders{}
 	d.builders.start(b)
+	d.merger = merger{}
+	d.merger.start(d)
 	if err == nil {
 		err = d.faulted()
 	}

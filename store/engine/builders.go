@@ -15,18 +15,11 @@ const buildersInterval = time.Second
 // builders gives back the buffers in which Badger built tables.
 //
 // Badger keeps eight sets of them for the next tables, as large as they ever were, and as
-// long as a table is built every two seconds. A merge takes all eight at once and needs
-// 2 MiB of each; a flush takes one and needs twice a memtable. The pool is a queue, so
-// flush after flush enlarges another one, which no merge ever needs so large. In MiB, with
-// memtables of 8 and of 16 MiB:
-//
-//	after a merge               8 x 2           16    8 x 2            16
-//	and the four flushes then   4 x 14, 4 x 2   64    4 x 30, 4 x 2   128
-//	some merges later           8 x 14         112    8 x 30          240
-//
-// It was a third of all live memory while a shop was imported. Buffers that are given
+// long as a table is built every two seconds. A flush takes one, and needs twice a memtable. The pool is a
+// queue, so flush after flush enlarges another one: with memtables of 8 MiB it had 8 x 14 MiB in the
+// end, a third of all live memory while a shop was imported. Buffers that are given
 // back leave those in use, and garbage. The pool is no setting, and a fork of Badger or a
-// replace in go.mod is too much to keep for it.
+// replace in go.mod is too much to keep for it. Merges have a pool of their own, see merger.
 type builders struct {
 	quit chan struct{}
 	done sync.WaitGroup

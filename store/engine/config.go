@@ -39,8 +39,8 @@ const (
 	level0Max   = 3
 	level0Stall = 15
 
-	// tableBytes is how large a table of the first merged level gets. Each one that is
-	// built takes a buffer of twice that.
+	// tableBytes is how large a table of the first merged level gets. One that is
+	// built takes a buffer of twice that, and the same again until it is written.
 	tableBytes = 1 << 20
 
 	// baseLevelMemTables is how many memtables the level takes into which those are
@@ -111,17 +111,8 @@ func (c Config) Headroom() int64 {
 // the rest.
 //
 // What takes memory is small: a memtable takes 1.3 times its size, as much again of its log, which is
-// mapped, and twice as much while it is flushed; a merge builds eight tables at
-// once, each in a buffer of twice its size, and maps all that it reads and writes. In MiB,
-// at the peak of an import of 50,000 items:
-//
-//	memtables            16, merges of six    8, merges of four
-//	in memory, two                      42                   21
-//	their flush, at once                28                   14
-//	buffers of a merge          8 x 4 = 32           8 x 2 = 16
-//	mapped by a merge             192 to 320            64 to 128
-//
-// Commits of 1 KiB items by 64 writers took about the same CPU with either.
+// mapped, and twice as much while it is flushed; a merge builds one table while another is
+// written, each in a buffer of twice its size, and maps all that it reads.
 //
 // There is one writer per key, so there are no conflicts to detect.
 func (c Config) badgerOptions(dir string, log *slog.Logger) badger.Options {
@@ -141,32 +132,29 @@ func (c Config) badgerOptions(dir string, log *slog.Logger) badger.Options {
 		WithDetectConflicts(false).
 		WithSyncWrites(false).
 		WithNumVersionsToKeep(1).
-		WithNumCompactors(2).
+		WithNumCompactors(0). // merges are ours: see merger
 		WithMetricsEnabled(false)
 }
 
+// memtableFails is what Badger says when it cannot make a memtable, under the lock that whoever
+// reads needs too. It has none when it lets go of the lock.
+const memtableFails = "Got error: %v for id: %d\n"
+
 // badgerLog writes what Badger says to a slog.Logger.
 type badgerLog struct {
-	log    *slog.Logger
-	merges *merges // nil where there are none
+	log       *slog.Logger
+	unwritten func(cause any) error // told that there is no memtable; nil where nobody is
 }
 
 func (l badgerLog) Errorf(format string, args ...any) {
-	switch {
-	case l.merges == nil:
-	case format == openFails:
-		l.merges.end(nil)
-	case format == memtableFails:
-		l.merges.unwritten(args)
+	// Before a read comes upon it and takes it for damage of the files.
+	if format == memtableFails && l.unwritten != nil && len(args) > 0 {
+		_ = l.unwritten(args[0]) // the commit is told
 	}
 	l.log.Error("badger", message(format, args))
 }
 
 func (l badgerLog) Warningf(format string, args ...any) {
-	if format == mergeFailed && l.merges != nil {
-		l.merges.failed(format, args)
-		return
-	}
 	l.log.Warn("badger", message(format, args))
 }
 
@@ -174,16 +162,7 @@ func (l badgerLog) Infof(format string, args ...any) {
 	l.log.Debug("badger", lazy{format, args}.attr())
 }
 
-func (l badgerLog) Debugf(format string, args ...any) {
-	switch {
-	case l.merges == nil:
-	case format == mergeAdded:
-		put(tablesOfKeys(args))
-	case format == mergeRead:
-		put(0) // the part may have had no keys
-		l.merges.read()
-	}
-}
+func (l badgerLog) Debugf(string, ...any) {}
 
 // lazy formats a message only if it is written.
 type lazy struct {

@@ -46,6 +46,7 @@ type DB struct {
 	claims   claims
 	sweeper  sweeper
 	builders builders
+	merger   merger
 
 	closeOnce sync.Once
 	closeErr  error         // of Close
@@ -63,11 +64,8 @@ func Open(dir string, cfg Config, log *slog.Logger) (*DB, error) {
 	}
 	d := &DB{dir: dir, log: log, cfg: cfg, syncFile: syncFile, loading: defaultLoading(), partitions: make(map[feed.Partition]*Partition)}
 	d.health.damaged = make(chan struct{})
-	// Before Badger is open: it begins to merge before, and what a merge could not read is gone.
-	d.health.entered()
-	m := newMerges(dir, log)
-	defer m.end(nil)
-	b, w, kept, err := openBadger(dir, cfg, log, m)
+	d.health.entered() // before Badger is open, which reads
+	b, w, kept, err := openBadger(dir, cfg, log, d.unwritten)
 	if err != nil {
 		left()
 		return nil, err
@@ -75,7 +73,7 @@ func Open(dir string, cfg Config, log *slog.Logger) (*DB, error) {
 	d.b, d.kept, d.witness = b, kept, w
 	// By d.b and not by b: adopt puts another Badger in its place.
 	d.o = newOracle(b.MaxVersion(), func(ts uint64) { d.b.SetDiscardTs(ts) })
-	if err = d.show(b, m); err == nil {
+	if d.levels, err = levelsOf(b); err == nil {
 		err = d.checkVersion()
 	}
 	if err != nil {
@@ -87,6 +85,7 @@ func Open(dir string, cfg Config, log *slog.Logger) (*DB, error) {
 	d.noteBoot()
 	d.sweeper.start(d)
 	d.builders.start(b)
+	d.merger.start(d)
 	return d, nil
 }
 
@@ -125,6 +124,7 @@ func (d *DB) Close() error {
 		if sound {
 			d.closeErr = d.syncPartitions(d.open(), true)
 		}
+		d.merger.stop() // not before: a commit may wait for a flush, and that for a merge
 		if d.tooFull() {
 			// Badger would write what is in memory, into tables that lack pages. It stays as after a
 			// kill, and locked until the process ends.

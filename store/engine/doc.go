@@ -37,7 +37,7 @@
 //
 // Blocks of tables are compared with their checksums when they are read. Badger does
 // not pass the error on: a get finds nothing or an older version, a scan leaves out
-// what the block held, a merge drops it. So the error is counted where Badger makes it,
+// what the block held. So the error is counted where Badger makes it,
 // and whoever has read asks Sound before anybody relies on what he read. A DB that is not
 // sound stays so; Renew makes another in its place.
 //
@@ -48,32 +48,35 @@
 //	who reads     looks at the ends of the blocks            when
 //	get           that may have the key, in each level       before it returns
 //	scan          between where it began and where it is     when it ends, or goes elsewhere
-//	merge         of all tables that it merges               before it removes them
+//	merge         of all tables that it merges               before they are replaced
 //
 // That finds all that Badger passed over when it read. A block that a get or a scan did not get is still in
-// a table of its level when they look, or a merge has taken the table away: then that
-// merge has looked at it before, and the DB was not sound any more before the table went. Badger
-// may have looked at fewer blocks than these, never at others.
+// a table of its level when they look, or a merge has taken the table away: then that merge has read the block, and
+// compared it. Badger may have looked at fewer blocks than these, never at others.
 //
 // The index of a table is compared with its checksum when the DB is opened, before a merge
-// removes the table, and by Scrub. Where its page is dropped from memory and comes back from
+// replaces the table, and by Scrub. Where its page is dropped from memory and comes back from
 // the disk changed, while the DB is open, a get may find nothing until then.
 //
-// A merge that cannot make a table has changed nothing. Badger 4.9.6 drops the error of such a
-// table (levels.go, subcompact: the error is evaluated before there is one), and would delete
-// what it had merged: a name, a mapping, an inode or a descriptor that is not to be had, or a
-// disk that fails under that file alone, would cost all keys of the table. So the tables that
-// a merge puts together are counted, and compared with those that it hands over when it
-// encodes its change of the manifest. Where one is missing the encoding fails, which Badger
-// heeds: it removes what the merge made, keeps what it read, and tries again. No reader sees a
-// table before its change is written, so there is no moment at which one could miss a key, and
-// nothing for Sound to tell; a kill at any moment leaves the old manifest with all of its
-// tables. The count is by the goroutine of the merge, so others that run change nothing of it,
-// and it ends with the merge, however that ends. The log has an error each time. Where it
-// lasts, the tables of the first level are not merged, and writers wait in the end as they do
-// for a slow merge.
+// # Merges
 //
-// Files are written and read through mappings. Where the disk is full, or cannot read, under
+// Badger merges nothing here (NumCompactors is 0): the engine does, one merge at a time (merger.go, internal/merge). It keeps
+// Badger's levels, tables and manifest, so that an earlier release opens what this one leaves, and the other way round.
+//
+//	choose tables ─▶ read, write new ones ─▶ sync them, and ─▶ look at what ─▶ change the ─▶ replace them,
+//	                                         their names       was read       manifest      remove the old
+//
+// Until the manifest is changed nothing has happened: what a merge that fails has made is removed, what it read stays, and it is
+// tried again; a kill leaves files that the manifest does not name, which Badger removes when it is opened. A merge that cannot
+// make a table, or cannot read one, therefore loses nothing. The log has an error each time. Where it lasts, the tables of the first
+// level are not merged, and writers wait in the end as they do for a slow merge. After an error of the manifest itself it may name
+// either tables, of which all are there: the DB is damaged then and opened anew.
+//
+// Of a key the newest version at or below the lowest timestamp that anybody reads at is kept, and all above it; a deletion
+// goes where no level below may have the key. What is newer stands above what is older: the first level is merged from its oldest
+// table on, and into no level that has one above it.
+//
+// Badger writes and reads files through mappings. Where the disk is full, or cannot read, under
 // one of them, package mapguard keeps the process alive and counts it; Sound and Sync compare
 // the count, so that the DB is damaged then like by a block that differs, or by a failed sync.
 //

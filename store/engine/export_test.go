@@ -2,7 +2,6 @@ package engine
 
 import (
 	"bytes"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
@@ -33,7 +32,7 @@ func SetVersion(db *DB, version byte) error {
 
 // Flatten merges all tables, so that readings do not depend on what is merged
 // meanwhile.
-func Flatten(db *DB) error { return db.b.Flatten(2) }
+func Flatten(db *DB) error { return db.merger.flatten() }
 
 // Rest does what db does when nothing was written for a while.
 func Rest(db *DB) { db.flatten() }
@@ -213,19 +212,6 @@ func Forgive(db *DB) {
 // CheckTable is checkTable without the blocks.
 func CheckTable(name string) error { return checkTable(name, false) }
 
-// MergedWithoutDB has a merge of the tables of dir look at them when opening has failed.
-func MergedWithoutDB(dir string, cfg Config, log *slog.Logger) error {
-	cfg, err := cfg.withDefaults()
-	if err != nil {
-		return err
-	}
-	m := newMerges(dir, log)
-	l := m.watch(cfg.badgerOptions(dir, log)).Logger
-	l.Errorf(openFails, "a test")
-	l.Debugf(mergeRead, "")
-	return nil
-}
-
 // BloomByte returns where in a table a byte of its filter stands.
 func BloomByte(table string) (int64, error) {
 	data, err := os.ReadFile(table)
@@ -241,9 +227,14 @@ func BloomByte(table string) (int64, error) {
 
 // Unchecked makes db believe what Badger shows, until the function that it returns is called.
 func Unchecked(db *DB) (undo func()) {
+	db.merger.stop()
 	l := db.levels
-	db.levels = &levels{merging: l.merging}
-	return func() { db.levels = l }
+	db.levels = &levels{}
+	return func() {
+		db.levels = l
+		db.merger = merger{}
+		db.merger.start(db)
+	}
 }
 
 // WriteTable writes a table that has these keys, in the newest version.

@@ -129,6 +129,7 @@ func TestAFullDiskUnderTheEngine(t *testing.T) {
 		t.Run("when it is opened", openOnFullDisk)
 		t.Run("when it is closed", closeOnFullDisk)
 		t.Run("when it has no inodes", mergeWithoutInodes)
+		t.Run("when it is full under a merge", mergeOnFullDisk)
 		return
 	}
 	own := func(name string, args ...string) *exec.Cmd {
@@ -341,6 +342,39 @@ func mergeWithoutInodes(t *testing.T) {
 		t.Errorf("the levels have %v tables, want %v", tables, before)
 	}
 	must(t, unix.Mount("tmpfs", disk, "tmpfs", unix.MS_REMOUNT, "size=128m,nr_inodes=1000"))
+	must(t, engine.Flatten(db))
+	intact(t, db, items)
+	must(t, db.Close())
+}
+
+// mergeOnFullDisk merges tables while the disk has no room for what they become, and when it has again.
+func mergeOnFullDisk(t *testing.T) {
+	t.Helper()
+	made := filepath.Join(t.TempDir(), "db")
+	items, _ := mergeable(t, made)
+	disk := filepath.Join(t.TempDir(), "disk")
+	must(t, os.Mkdir(disk, 0o700))
+	must(t, unix.Mount("tmpfs", disk, "tmpfs", 0, "size=128m"))
+	t.Cleanup(func() { must(t, unix.Unmount(disk, unix.MNT_DETACH)) })
+	dir := filepath.Join(disk, "db")
+	writeFiles(t, dir, files(t, made))
+	db, err := engine.Open(dir, small, quiet)
+	must(t, err)
+	before := engine.Levels(db)
+	intact(t, db, items)
+	free := takeAll(t, disk)
+	names := tablesIn(t, dir)
+	if err := engine.Flatten(db); !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("a merge without room: %v", err)
+	}
+	intact(t, db, items)
+	if tables := engine.Levels(db); !slices.Equal(tables, before) {
+		t.Errorf("the levels have %v tables, want %v", tables, before)
+	}
+	if left := tablesIn(t, dir); !slices.Equal(left, names) {
+		t.Errorf("there are the files %v, want %v", left, names)
+	}
+	free()
 	must(t, engine.Flatten(db))
 	intact(t, db, items)
 	must(t, db.Close())

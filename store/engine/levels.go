@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"sort"
 	"sync"
+	"sync/atomic"
+	"unsafe"
 
 	"github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/table"
@@ -16,21 +18,18 @@ import (
 // nobody. DB.Tables makes a list with all keys each time, which takes longer than many
 // reads do.
 type levels struct {
-	of      []level
-	merging tableSet
+	of       []level
+	manifest unsafe.Pointer // Badger's
+	nextID   *atomic.Uint64 // of a table
+	drained  *sync.Cond     // of who waits for the first level to have fewer tables
 }
 
 // level is one of Badger's levels. The tables of the first may overlap; those of another
 // follow each other by their keys.
 type level struct {
-	mu     *sync.RWMutex // held by whoever looks at tables
-	tables *[]*table.Table
-}
-
-// tableSet is the tables that are being merged.
-type tableSet struct {
-	mu  *sync.RWMutex // held by whoever looks at ids
-	ids *map[uint64]struct{}
+	mu      *sync.RWMutex // held by whoever looks at tables
+	tables  *[]*table.Table
+	handler unsafe.Pointer // Badger's
 }
 
 // levelsOf finds the levels of b, which are the same as long as it is open. The error
@@ -40,12 +39,12 @@ func levelsOf(b *badger.DB) (*levels, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &levels{}
-	status := controller.FieldByName("cstatus")
-	if l.merging.mu, err = field[sync.RWMutex](status, "RWMutex"); err != nil {
+	manifest, err := target(reflect.ValueOf(b).Elem(), "manifest")
+	if err != nil {
 		return nil, err
 	}
-	if l.merging.ids, err = field[map[uint64]struct{}](status, "tables"); err != nil {
+	l := &levels{manifest: manifest.Addr().UnsafePointer()}
+	if l.nextID, err = field[atomic.Uint64](controller, "nextFileID"); err != nil {
 		return nil, err
 	}
 	handlers := controller.FieldByName("levels")
@@ -55,6 +54,7 @@ func levelsOf(b *badger.DB) (*levels, error) {
 	l.of = make([]level, handlers.Len())
 	for i := range l.of {
 		handler := reflect.Indirect(handlers.Index(i))
+		l.of[i].handler = handlers.Index(i).UnsafePointer()
 		if l.of[i].mu, err = field[sync.RWMutex](handler, "RWMutex"); err != nil {
 			return nil, err
 		}
@@ -62,6 +62,11 @@ func levelsOf(b *badger.DB) (*levels, error) {
 			return nil, err
 		}
 	}
+	drained, err := field[*sync.Cond](reflect.Indirect(handlers.Index(0)), "l0stall")
+	if err != nil {
+		return nil, err
+	}
+	l.drained = *drained
 	return l, nil
 }
 

@@ -98,13 +98,6 @@ func (o *oracle) hold(f func() error) error {
 	return f()
 }
 
-// forget has Badger learn now which old versions nobody needs.
-func (o *oracle) forget() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.discard(o.lowestLocked())
-}
-
 // read returns the timestamp at which a new snapshot of w's keys reads. Call
 // release after it.
 func (o *oracle) read(w *writer) (uint64, error) {
@@ -256,6 +249,13 @@ func (o *oracle) enterLocked() {
 	for o.isAlone {
 		o.idle.Wait()
 	}
+}
+
+// lowest is lowestLocked.
+func (o *oracle) lowest() uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.lowestLocked()
 }
 
 // lowestLocked returns the highest timestamp at or below which every key needs

@@ -67,8 +67,9 @@ func (d *DB) abandon() error {
 			d.sweeper.stop()
 			d.o.close()
 			d.builders.stop() // of the last b
-			d.endSyncs()      // one that hangs is waited for here, like Badger
-			_ = d.b.Close()   // what it could not write is written anew
+			d.merger.stop()
+			d.endSyncs()    // one that hangs is waited for here, like Badger
+			_ = d.b.Close() // what it could not write is written anew
 			d.witness.close()
 		}()
 	})

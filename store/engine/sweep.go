@@ -167,8 +167,7 @@ func (d *DB) flatten() {
 			if err != nil || free < d.cfg.Headroom()+first+others {
 				return err
 			}
-			d.o.forget() // what the last commits have overwritten too
-			return d.b.Flatten(1)
+			return d.merger.flatten()
 		})
 	})
 	if err != nil {

@@ -78,16 +78,12 @@ func (d *DB) checkScan(lo, hi []byte) {
 // badTrailer is a block that Badger cannot read.
 type badTrailer struct {
 	table *table.Table
-	block int  // -1 is the index
-	whole bool // all of the block was looked at
+	block int // -1 is the index
 }
 
 func (at *badTrailer) damage() *DamagedError {
 	if at.block < 0 {
 		return &DamagedError{Reason: "the index of table " + at.table.Filename() + " is damaged"}
-	}
-	if at.whole {
-		return &DamagedError{Reason: fmt.Sprintf("block %d of table %s does not have its checksum", at.block, at.table.Filename())}
 	}
 	return &DamagedError{Reason: fmt.Sprintf("the end of block %d of table %s is damaged", at.block, at.table.Filename())}
 }
@@ -163,24 +159,6 @@ func checkAll(t *table.Table) *badTrailer {
 		return &badTrailer{table: t, block: -1}
 	}
 	return checkRange(t, nil, nil)
-}
-
-// checkBlocks compares the checksums of all blocks of a table of which checkAll has found nothing.
-func checkBlocks(t *table.Table) *badTrailer {
-	index, ok := indexOf(t.Data)
-	if !ok {
-		return &badTrailer{table: t, block: -1}
-	}
-	var at fb.BlockOffset
-	for i := range index.OffsetsLength() {
-		if !index.Offsets(&at, i) {
-			return &badTrailer{table: t, block: i}
-		}
-		if _, ok := checked(t.Data[at.Offset():][:at.Len()]); !ok {
-			return &badTrailer{table: t, block: i, whole: true}
-		}
-	}
-	return nil
 }
 
 // iterator is one of Badger's, for which the DB is damaged once it is closed, or goes

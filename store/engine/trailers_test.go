@@ -302,8 +302,8 @@ func TestASyncThatComesUponADamagedBlockIsRefused(t *testing.T) {
 }
 
 // TestAMergeTakesNothingAwayUnseen damages what stands behind the blocks of tables, and their
-// indexes, while a DB is open, and lets Badger merge them: the DB is not to be believed
-// then, and the next process knows it, though nothing was read and the tables are gone.
+// indexes, while a DB is open, and merges them: the DB is not to be believed then, the next process
+// knows it, though nothing was read, and the tables are still there.
 func TestAMergeTakesNothingAwayUnseen(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "db")
 	versions(t, dir, 6) // more than the first level may have
@@ -348,10 +348,12 @@ func TestAMergeTakesNothingAwayUnseen(t *testing.T) {
 			for _, b := range bytes {
 				flip(t, filepath.Join(copyOf, filepath.Base(tables[b.table])), b.at, 6)
 			}
-			must(t, engine.Flatten(db))
+			if err := engine.Flatten(db); errors.Is(err, engine.ErrCorrupt) != (bytes != nil) {
+				t.Errorf("the merge says %v", err)
+			}
 			for _, name := range tables {
-				if _, err := os.Stat(filepath.Join(copyOf, filepath.Base(name))); err == nil {
-					t.Fatalf("%s was not merged", name)
+				if _, err := os.Stat(filepath.Join(copyOf, filepath.Base(name))); (err == nil) != (bytes != nil) {
+					t.Errorf("%s after the merge: %v", name, err)
 				}
 			}
 			if sound := db.Sound() == nil; sound != (bytes == nil) {
@@ -398,9 +400,8 @@ func TestWhatIsLoadedIsLookedAtToo(t *testing.T) {
 			must(t, err)
 			flip(t, tables[len(tables)-1], int64(behind[0][len(behind[0])-4]), 5)
 			if merged {
-				must(t, engine.Flatten(db))
-				if _, err := os.Stat(tables[len(tables)-1]); err == nil {
-					t.Fatal("it was not merged")
+				if err := engine.Flatten(db); !errors.Is(err, engine.ErrCorrupt) {
+					t.Errorf("the merge says %v", err)
 				}
 			} else if got, err := to.Digest(); err == nil && got == want {
 				t.Error("nothing is damaged")
@@ -409,25 +410,6 @@ func TestWhatIsLoadedIsLookedAtToo(t *testing.T) {
 				t.Error("the DB is believed")
 			}
 		})
-	}
-}
-
-// TestAMergeWhileOpening has merges look at tables before the DB is there, and when it will
-// not be.
-func TestAMergeWhileOpening(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "db")
-	versions(t, dir, 2)
-	must(t, engine.MergedWithoutDB(dir, small, quiet))
-	if _, err := os.Stat(filepath.Join(dir, "DAMAGED")); err == nil {
-		t.Error("sound tables are damaged")
-	}
-	tables := tablesIn(t, dir)
-	behind, err := engine.BehindBlocks(tables[0])
-	must(t, err)
-	flip(t, tables[0], int64(behind[0][len(behind[0])-4]), 7)
-	must(t, engine.MergedWithoutDB(dir, small, quiet))
-	if _, err := engine.Open(dir, small, quiet); !errors.Is(err, engine.ErrCorrupt) {
-		t.Errorf("it opens: %v", err)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/store/engine"
 )
 
@@ -39,7 +40,9 @@ func TestTrim_TablesLeaveTheMemoryAndStayReadable(t *testing.T) {
 	p := openPartition(t, db, partA)
 	const items = 12_000
 	putKiB(t, p, 0, items)
-	must(t, engine.Flatten(db))
+	poll.Until(t, func() error { // what is in memory becomes a table beside the commits
+		return poll.Unless(engine.Levels(db)[0] > 0, "there is no table yet")
+	})
 	read := func() {
 		t.Helper()
 		s := p.Snapshot()

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package merge
+
+import "os"
+
+func beginWriteback(*os.File) {}
