@@ -202,9 +202,6 @@ type operation struct {
 // route finds the operation of a request, by method and, where the method alone
 // does not tell, by headers.
 func (s *Server) route(t *target, r *http.Request) (*operation, error) {
-	if (t.noun == nounScripts || t.noun == nounScript) && s.scripts == nil {
-		return nil, errNoScripts
-	}
 	operations, known := s.operations(t.noun)
 	if !known {
 		return nil, refuse(http.StatusNotFound, "there is nothing at %s", r.URL.EscapedPath())

@@ -414,7 +414,7 @@ func TestToken_ByRID(t *testing.T) {
 	w.with(token, "GET", mine.path, "").is(200)
 	w.with(token, "GET", mine.path+"/pkranges", "").is(200)
 	w.with(token, "POST", mine.path+"/docs", `{"id":"1","pk":"a"}`).is(201)
-	w.with(token, "GET", mine.path+"/sprocs", "").is(501)
+	w.with(token, "GET", mine.path+"/conflicts", "").is(501)
 	for _, path := range []string{
 		other.path, other.path + "/docs", other.path + "/sprocs", database.path, database.path + "/colls", database.path + "/users",
 		database.path + "/colls/AAAAAIAAAAA=/docs", "/dbs/AAAAAA==" + strings.TrimPrefix(mine.path, database.path),
