@@ -170,6 +170,9 @@ func (s *Server) replaceSeen(x *exchange, info *store.ContainerInfo) (replaced s
 	if err != nil {
 		return replaced, err
 	}
+	if err := asked.checkReplaced(&before.containerJSON); err != nil {
+		return replaced, err
+	}
 	policies, err := asked.kept(before.Offer).encode()
 	if err != nil {
 		return replaced, err

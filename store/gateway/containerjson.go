@@ -21,11 +21,11 @@ type containerJSON struct {
 	Geospatial         json.RawMessage  `json:"geospatialConfig,omitempty"`
 	AnalyticalTTL      json.RawMessage  `json:"analyticalStorageTtl,omitempty"`
 	ChangeFeedPolicy   json.RawMessage  `json:"changeFeedPolicy,omitempty"`
+	VectorEmbedding    json.RawMessage  `json:"vectorEmbeddingPolicy,omitempty"`
+	FullText           json.RawMessage  `json:"fullTextPolicy,omitempty"`
 
 	// These change what queries and items mean, so they are refused unless empty.
 	ComputedProperties json.RawMessage `json:"computedProperties,omitempty"`
-	VectorEmbedding    json.RawMessage `json:"vectorEmbeddingPolicy,omitempty"`
-	FullText           json.RawMessage `json:"fullTextPolicy,omitempty"`
 	ClientEncryption   json.RawMessage `json:"clientEncryptionPolicy,omitempty"`
 }
 
@@ -67,14 +67,16 @@ func (c *containerJSON) spec() (containerSpec, error) {
 	// Not kept like the other policies: a container that ignored them would answer otherwise
 	// than its client expects.
 	for name, value := range map[string]json.RawMessage{
-		"computedProperties": c.ComputedProperties, "vectorEmbeddingPolicy": c.VectorEmbedding,
-		"fullTextPolicy": c.FullText, "clientEncryptionPolicy": c.ClientEncryption,
+		"computedProperties": c.ComputedProperties, "clientEncryptionPolicy": c.ClientEncryption,
 	} {
 		if !isEmpty(value) {
 			return spec, refuse(http.StatusBadRequest, "%s is not served by Millrace", name)
 		}
 	}
-	var err error
+	err := c.checkSearch()
+	if err != nil {
+		return spec, err
+	}
 	if spec.PartitionKey, err = parsePartitionKey(c.PartitionKey); err != nil {
 		return spec, err
 	}
@@ -116,8 +118,8 @@ func holdsNothing(value any) bool {
 	case []any:
 		return len(v) == 0
 	case map[string]any:
-		for name, member := range v {
-			if name != "defaultLanguage" && !holdsNothing(member) {
+		for _, member := range v {
+			if !holdsNothing(member) {
 				return false
 			}
 		}
@@ -185,6 +187,7 @@ func (c *containerJSON) kept(o *offer) *keptPolicies {
 	return &keptPolicies{Offer: o, containerJSON: containerJSON{
 		IndexingPolicy: c.IndexingPolicy, ConflictResolution: c.ConflictResolution, Geospatial: c.Geospatial,
 		AnalyticalTTL: c.AnalyticalTTL, ChangeFeedPolicy: c.ChangeFeedPolicy,
+		VectorEmbedding: c.VectorEmbedding, FullText: c.FullText,
 	}}
 }
 
@@ -218,6 +221,8 @@ type containerAnswer struct {
 	Geospatial         json.RawMessage  `json:"geospatialConfig"`
 	AnalyticalTTL      json.RawMessage  `json:"analyticalStorageTtl,omitempty"`
 	ChangeFeedPolicy   json.RawMessage  `json:"changeFeedPolicy,omitempty"`
+	VectorEmbedding    json.RawMessage  `json:"vectorEmbeddingPolicy,omitempty"`
+	FullText           json.RawMessage  `json:"fullTextPolicy,omitempty"`
 	RID                string           `json:"_rid"`
 	Modified           int64            `json:"_ts"`
 	Self               string           `json:"_self"`
@@ -253,6 +258,7 @@ func containerBody(info *store.ContainerInfo) (*containerAnswer, error) {
 		ConflictResolution: orDefault(kept.ConflictResolution, conflictDefault),
 		Geospatial:         orDefault(kept.Geospatial, geospatialDefault),
 		AnalyticalTTL:      kept.AnalyticalTTL, ChangeFeedPolicy: kept.ChangeFeedPolicy,
+		VectorEmbedding: orDefault(kept.VectorEmbedding, nil), FullText: orDefault(kept.FullText, nil),
 		RID: own.String(), Modified: unixSeconds(info.Created), Self: own.Self(),
 		ETag: `"` + revisionTag(info.Revision) + `"`, Documents: "docs/", Procedures: "sprocs/", Triggers: "triggers/",
 		Functions: "udfs/", Conflicts: "conflicts/",

@@ -36,6 +36,9 @@ func (s *Server) queryItems(x *exchange) error {
 			return err
 		}
 	}
+	if err := s.measure(x.ctx, c, r); err != nil {
+		return err
+	}
 	if len(sc.partitions) == 0 {
 		// The key is not in the range that the request names, so no item is in both.
 		x.w.Header().Set(headerItemCount, "0")

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -164,6 +165,50 @@ func metricOf(options Value) (m metric, err error) {
 		return err == nil
 	})
 	return m, err
+}
+
+// WithDistances returns the query in which each call of VECTORDISTANCE whose options name no distance function has the one
+// of the property that it compares: of has them by JSON pointers. Parameters have their values already.
+func (q *Query) WithDistances(of map[string]string) *Query {
+	r := newResolver(nil, q.text)
+	text := transform(&subquery{of: q.text}, func(n node) node {
+		c, ok := n.(*call)
+		if !ok || c.name != "VECTORDISTANCE" {
+			return n
+		}
+		for _, arg := range c.args[:2] {
+			names, each, ok := r.resolve(arg)
+			var at document.Path
+			for _, name := range names {
+				at = append(at, document.Step{Name: name})
+			}
+			if name := of[at.Pointer()]; ok && each == nil && name != "" {
+				return c.withDistance(name)
+			}
+		}
+		return n
+	}).(*subquery).of
+	return &Query{text, q.container, newPlan(text)}
+}
+
+// withDistance returns a call of VECTORDISTANCE with a distance function, unless its options name one.
+func (n *call) withDistance(name string) *call {
+	options, named := []byte{'{'}, false
+	if len(n.args) > 3 {
+		v, _ := constant(n.args[3])
+		document.Members(v.data, func(member, raw []byte) bool {
+			named = named || string(member) == "distanceFunction"
+			options = append(append(document.AppendQuote(options, string(member)), ':'), raw...)
+			options = append(options, ',')
+			return true
+		})
+	}
+	if named {
+		return n
+	}
+	options = append(document.AppendQuote(append(options, `"distanceFunction":`...), name), '}')
+	args := append(slices.Clone(n.args), &literal{boolValue(false)})[:3]
+	return &call{n.name, append(args, &literal{Value{typ: Object, data: options}})}
 }
 
 // textShown is how many bytes of a value an error shows.

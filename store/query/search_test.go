@@ -322,3 +322,27 @@ func BenchmarkVectorDistance(b *testing.B) {
 		}
 	}
 }
+
+// A distance function that a container's policy has is that of calls which name none.
+func TestWithDistances(t *testing.T) {
+	of := map[string]string{"/v": "euclidean", "/a~1b/w": "dotproduct"}
+	const euclidean, dot = `{"distanceFunction": "euclidean"}`, `{"distanceFunction": "dotproduct"}`
+	for _, c := range []struct{ text, want string }{
+		{`VectorDistance(c.v, [1])`, `VectorDistance(c.v, [1], false, ` + euclidean + `)`},
+		{`VectorDistance([1], c["a/b"].w, true)`, `VectorDistance([1], c["a/b"].w, true, ` + dot + `)`},
+		{`VectorDistance(c.other, c.v)`, `VectorDistance(c.other, c.v, false, ` + euclidean + `)`},
+		{`VectorDistance(c.v, [1], false, {})`, `VectorDistance(c.v, [1], false, ` + euclidean + `)`},
+		{`VectorDistance(c.v, [1], false, {"dataType": "float32"})`, `VectorDistance(c.v, [1], false, {"dataType": "float32", "distanceFunction": "euclidean"})`},
+		{`VectorDistance(c.v, [1], false, {"distanceFunction": "cosine"})`, `VectorDistance(c.v, [1], false, {"distanceFunction": "cosine"})`},
+		{`VectorDistance(c.other, [1])`, `VectorDistance(c.other, [1])`},
+		{`VectorDistance(c.v.v, [1])`, `VectorDistance(c.v.v, [1])`},
+	} {
+		for _, text := range []string{"SELECT VALUE %s FROM c", "SELECT * FROM c WHERE %s > 0", "SELECT TOP 2 c.id FROM c ORDER BY %s", "SELECT VALUE (SELECT VALUE %s) FROM c"} {
+			got := mustParse(t, fmt.Sprintf(text, c.text)).WithDistances(of)
+			want := mustParse(t, fmt.Sprintf(text, c.want)).String()
+			if again := mustParse(t, got.String()).String(); again != want {
+				t.Errorf("%s\nwant %s", again, want)
+			}
+		}
+	}
+}
