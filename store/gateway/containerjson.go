@@ -144,8 +144,10 @@ func parsePartitionKey(raw json.RawMessage) ([]string, error) {
 	}
 	n := len(def.Paths)
 	switch {
-	case n < 1 || n > store.PartitionKeyPathsMax:
-		return nil, refuse(http.StatusBadRequest, "partitionKey has %d paths; 1 to %d are allowed", n, store.PartitionKeyPathsMax)
+	case n > store.PartitionKeyPathsMax:
+		return nil, refuse(http.StatusBadRequest, "Too many partition key paths: %d; 1 to %d are allowed", n, store.PartitionKeyPathsMax)
+	case n == 0:
+		return nil, refuse(http.StatusBadRequest, "partitionKey has no paths; 1 to %d are allowed", store.PartitionKeyPathsMax)
 	case def.Kind != "" && def.Kind != kindHash && def.Kind != kindMulti:
 		return nil, refuse(http.StatusBadRequest, "partitionKey.kind is %q; Hash or MultiHash is expected", clip(def.Kind))
 	case n > 1 && def.Kind == kindHash:

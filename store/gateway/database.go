@@ -138,17 +138,23 @@ func (s *Server) listDatabases(x *exchange) error {
 	return answerList(x, "", "Databases", bodies)
 }
 
-// databaseBodies are the bodies of all databases, by name.
+// databaseBodies are the bodies of all databases, by name, but Millrace's own: a client that goes through all of them, to
+// remove them say, means those that clients have made.
 func (s *Server) databaseBodies(x *exchange) ([]json.RawMessage, error) {
 	infos, err := s.client.Catalog().Databases(x.ctx)
 	if err != nil {
 		return nil, err
 	}
-	bodies := make([]json.RawMessage, len(infos))
+	bodies := make([]json.RawMessage, 0, len(infos))
 	for i := range infos {
-		if bodies[i], err = json.Marshal(databaseBody(&infos[i])); err != nil {
+		if infos[i].Name == store.SystemDatabase {
+			continue
+		}
+		body, err := json.Marshal(databaseBody(&infos[i]))
+		if err != nil {
 			return nil, err
 		}
+		bodies = append(bodies, body)
 	}
 	return bodies, nil
 }

@@ -90,7 +90,7 @@ func (c *collection) checkOneKey(r *store.QueryRequest) error {
 	if !q.ReadsItems() || c.namesOneKey(q) {
 		return nil
 	}
-	return refuse(http.StatusBadRequest, "cross partition query is required but disabled: set x-ms-documentdb-query-enablecrosspartition to true, "+
+	return refuse(http.StatusBadRequest, "Cross partition query is required but disabled: set x-ms-documentdb-query-enablecrosspartition to true, "+
 		"specify x-ms-documentdb-partitionkey, or name one partition key in the query")
 }
 

@@ -185,6 +185,8 @@ func TestQuery_AcrossPartitionKeysIsAsked(t *testing.T) {
 			}
 			if a := w.ask("POST", docs, body, append(header, isQuery, "true")...); a.status != want {
 				t.Errorf("%s with %v: %d %s, want %d", text, header, a.status, a.body, want)
+			} else if refused && !strings.Contains(string(a.body), "Cross partition query is required but disabled") {
+				t.Errorf("the service's SDKs look for other words: %s", a.body)
 			}
 		}
 		w.ask("POST", docs, body, acrossKeys, "True", isQuery, "true").is(200)

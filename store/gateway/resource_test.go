@@ -174,6 +174,9 @@ func TestContainer_Refusals(t *testing.T) {
 	w.container("things", byPK)
 	const colls = "/dbs/shop/colls"
 	w.ask("POST", colls, `{"id":"things","partitionKey":{"paths":["/pk"]}}`).is(409)
+	if a := w.ask("POST", colls, `{"id":"x","partitionKey":{"paths":["/a","/b","/c","/d"]}}`).is(400); !strings.Contains(string(a.body), "Too many partition key paths") {
+		t.Errorf("the service's SDKs look for other words: %s", a.body)
+	}
 	for name, body := range map[string]string{
 		"no id":                 `{"partitionKey":{"paths":["/pk"]}}`,
 		"no key":                `{"id":"x"}`,

@@ -57,6 +57,16 @@ func TestSystem_IsReadOnlyToEveryKey(t *testing.T) {
 			})
 		}
 	}
+	// Who goes through all databases does not meet it.
+	w.ask("POST", "/dbs", `{"id":"shop"}`).is(201)
+	for _, a := range []*answer{w.ask("GET", "/dbs", ""), w.ask("POST", "/dbs", `{"query":"SELECT * FROM d"}`, isQuery, "true")} {
+		var list struct{ Databases []struct{ ID string } }
+		a.is(200).into(&list)
+		if len(list.Databases) != 1 || list.Databases[0].ID != "shop" {
+			t.Errorf("listed: %s", a.body)
+		}
+	}
+	w.ask("GET", db, "").is(200)
 	w.ask("GET", coll, "").is(200)
 	w.ask("GET", items+"/1", "", key...).is(200)
 	w.ask("POST", items, `{"query":"SELECT * FROM c"}`, isQuery, "true", acrossKeys, "true").is(200)
