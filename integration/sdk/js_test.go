@@ -19,9 +19,12 @@ import (
 // nodeMajorMin is the oldest Node on which the SDK runs.
 const nodeMajorMin = 20
 
-// packages are the Node packages of js, installed as its lock file says, once. The
-// error says why they are not there.
-var packages = sync.OnceValue(func() error {
+// packages are the Node packages of js.
+var packages = sync.OnceValue(func() error { return install("js") })
+
+// install installs the Node packages of a directory as its lock file says, unless they are there. The error says why
+// it cannot be done.
+func install(dir string) error {
 	out, err := exec.Command("node", "--version").Output()
 	if err != nil {
 		return fmt.Errorf("no Node: %w", err)
@@ -30,22 +33,22 @@ var packages = sync.OnceValue(func() error {
 	if n, err := strconv.Atoi(major); err != nil || n < nodeMajorMin {
 		return fmt.Errorf("Node %s is older than %d", out, nodeMajorMin)
 	}
-	lock, err := os.ReadFile(filepath.Join("js", "package-lock.json"))
+	lock, err := os.ReadFile(filepath.Join(dir, "package-lock.json"))
 	if err != nil {
 		return err
 	}
 	// What was installed last is said by the lock file beside it.
-	mark := filepath.Join("js", "node_modules", ".millrace-lock")
+	mark := filepath.Join(dir, "node_modules", ".millrace-lock")
 	if done, err := os.ReadFile(mark); err == nil && bytes.Equal(done, lock) {
 		return nil
 	}
 	cmd := exec.Command("npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts")
-	cmd.Dir = "js"
+	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("npm ci: %w: %s", err, bytes.TrimSpace(out))
 	}
 	return os.WriteFile(mark, lock, 0o644)
-})
+}
 
 // node runs a script of js against a server and returns what it printed.
 func node(t *testing.T, s *server, env []string, args ...string) []byte {
