@@ -1,0 +1,2 @@
+def is_live():
+    return False
