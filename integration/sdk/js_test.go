@@ -71,11 +71,23 @@ func node(t *testing.T, s *server, env []string, args ...string) []byte {
 	return out
 }
 
-// TestJS runs the cases of js, each as a test of its own.
+// TestJS runs the cases of js, each as a test of its own, with the newest version of the SDK.
 func TestJS(t *testing.T) {
 	s, err := shared()
 	must(t, err)
 	report(t, node(t, s, nil, "run.js"), 100)
+}
+
+// TestJS_Earlier runs them with earlier versions: the newest 4 that names Node 20 as enough, and the newest 3, which takes nothing
+// but TLS, and has no feed ranges.
+func TestJS_Earlier(t *testing.T) {
+	s := start(t, true)
+	trust := "NODE_EXTRA_CA_CERTS=" + s.certificate()
+	for _, version := range []string{"cosmos-4.9", "cosmos-3"} {
+		t.Run(version, func(t *testing.T) {
+			report(t, node(t, s, []string{trust, "MILLRACE_COSMOS=" + version}, "run.js"), 100)
+		})
+	}
 }
 
 // report makes a test of each case of which a runner printed a line, and fails where there

@@ -56,7 +56,7 @@ test("bulk", async () => {
   const { resources } = await c.items.query("SELECT VALUE COUNT(1) FROM c").fetchAll();
   assert.deepEqual(resources, [150]);
   assert.equal((await c.item("2", 1).read()).resource.n, 42);
-});
+}, { since: 4 });
 
 test("bulk of the older kind", async () => {
   const c = await container();

@@ -1,5 +1,4 @@
-import { CosmosClient } from "@azure/cosmos";
-import { assert, client, container, endpoint, eventually, key, partitions, readOnlyKey, refused, test } from "./harness.js";
+import { assert, client, container, CosmosClient, endpoint, eventually, key, partitions, readOnlyKey, refused, test } from "./harness.js";
 
 test("account", async () => {
   const { resource } = await client.getDatabaseAccount();
@@ -179,4 +178,4 @@ test("read feed and feed ranges", async () => {
   assert.equal(all.length, 23);
   assert.equal((await c.readPartitionKeyRanges().fetchAll()).resources.length, partitions);
   assert.equal((await c.getFeedRanges()).length, partitions);
-});
+}, { since: 4 });

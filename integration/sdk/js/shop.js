@@ -1,5 +1,4 @@
-import { ChangeFeedStartFrom } from "@azure/cosmos";
-import { assert, client, test } from "./harness.js";
+import { assert, ChangeFeedStartFrom, client, test } from "./harness.js";
 
 /** shop makes the web shop of the articles: customer i has i orders. */
 async function shop(customers) {
@@ -84,4 +83,4 @@ test("shop: orders in batches, a renamed category, and the change feed", async (
   assert.deepEqual(await process(), ["Renamed"]);
   assert.deepEqual(await process(), []);
   assert.deepEqual(new Set((await ask(s.products, "SELECT VALUE c.categoryName FROM c", "cat2"))), new Set(["Renamed"]));
-});
+}, { since: 4 });
