@@ -87,7 +87,7 @@ func askedScript(x *exchange) (store.Script, error) {
 		return made, refuse(http.StatusRequestEntityTooLarge, "the body of the %s has %d bytes; at most %d are allowed", name, len(*asked.Body), store.ScriptBytesMax)
 	}
 	made.ID, made.Body = *asked.ID, *asked.Body
-	if err := document.CheckID(made.ID); err != nil {
+	if err := document.CheckPlainID(made.ID); err != nil {
 		return made, refuse(http.StatusBadRequest, "the %s: %v", name, err)
 	}
 	if made.Kind != store.ScriptTrigger {

@@ -215,7 +215,7 @@ func TestProcedure_Runs(t *testing.T) {
 // TestProcedure_WritesAllOrNothing: what it wrote before it failed is not there, whatever it failed of.
 func TestProcedure_WritesAllOrNothing(t *testing.T) {
 	t.Parallel()
-	w := scriptWorld(t, script.Config{Time: time.Second})
+	w := scriptWorld(t, script.Config{Time: time.Minute})
 	w.ask("POST", "/dbs/shop/colls", `{"id":"unique",`+strings.TrimSuffix(byPK[1:], "}")+`,"uniqueKeyPolicy":{"uniqueKeys":[{"paths":["/n"]}]}}`).is(201)
 	create := `function make(id, n) { __.createDocument(__.getSelfLink(), {id: id, pk: "a", n: n}) }`
 	for name, c := range map[string]struct {
@@ -226,7 +226,6 @@ func TestProcedure_WritesAllOrNothing(t *testing.T) {
 		"throws":           {`function f() { make("1", 1); throw new Error("no") }`, 400, ""},
 		"fails unheard":    {`function f() { make("1", 1); make("1", 2) }`, 400, "409"},
 		"fails in the end": {`function f() { make("1", 1); __.readDocument("elsewhere", function (err) { throw err }) }`, 400, "400"},
-		"takes too long":   {`function f() { make("1", 1); for (;;) {} }`, 408, ""},
 		"aborts":           {`function f() { make("1", 1); getContext().abort("enough") }`, 400, "400"},
 		"a unique key":     {`function f() { make("1", 1); make("2", 1) }`, 409, ""},
 		"another's key":    {`function f() { make("1", 1); __.createDocument(__.getSelfLink(), {id: "2", pk: "b"}) }`, 400, "400"},
@@ -358,14 +357,12 @@ func TestProcedure_SeesPhantoms(t *testing.T) {
 // TestProcedure_Hostile: each is refused with a code of the protocol; other requests are answered meanwhile.
 func TestProcedure_Hostile(t *testing.T) {
 	t.Parallel()
-	w := scriptWorld(t, script.Config{Time: 2 * time.Second, MemoryBytes: 16 << 20, ProcessesMax: 2, ResultBytes: 1 << 16})
+	w := scriptWorld(t, script.Config{Time: time.Minute, MemoryBytes: 16 << 20, ProcessesMax: 2, ResultBytes: 1 << 16})
 	w.ask("POST", docs, `{"id":"1","pk":"a"}`).is(201)
 	for name, c := range map[string]struct {
 		body   string
 		status []int
 	}{
-		"endless":  {`function () { for (;;) {} }`, []int{408}},
-		"matching": {`function () { /^(?=(a+)+$)(a|aa)+\1$/.test("a".repeat(60) + "!") }`, []int{408}},
 		"hungry":   {`function () { return "x".repeat(2 ** 30) }`, []int{403}},
 		"growing":  {`function () { var s = "x"; for (;;) s += s }`, []int{403, 408}},
 		"deep":     {`function f() { f() }`, []int{400}},
@@ -390,6 +387,32 @@ func TestProcedure_Hostile(t *testing.T) {
 		if err := json.Unmarshal(a.body, &body); !ok || err != nil || body.Message == "" {
 			t.Errorf("%s: %d %s, want %v", name, a.status, a.body, c.status)
 		}
+	}
+}
+
+// TestScripts_Endless: what does not end is ended, and has written nothing; a built-in function that nobody interrupts ends too. Other
+// requests are answered meanwhile.
+func TestScripts_Endless(t *testing.T) {
+	t.Parallel()
+	w := scriptWorld(t, script.Config{Time: 300 * time.Millisecond, ProcessesMax: 2})
+	for name, body := range map[string]string{
+		"endless":  `function () { __.createDocument(__.getSelfLink(), {id: "late", pk: "a"}); for (;;) {} }`,
+		"matching": `function () { /^(?=(a+)+$)(a|aa)+\1$/.test("a".repeat(60) + "!") }`,
+	} {
+		w.procedure(name, body)
+		ended := make(chan *answer, 1)
+		go func() { ended <- w.execute(name, ``) }()
+		for range 5 {
+			w.ask("POST", docs, `{"id":"1","pk":"a"}`, upsert, "true")
+			w.ask("GET", docs+"/1", "", keyHeader, `["a"]`).is(200)
+		}
+		(<-ended).is(408)
+		w.ask("GET", docs+"/late", "", keyHeader, `["a"]`).is(404)
+	}
+	w.ask("POST", "/dbs/shop/colls/things/udfs", `{"id":"endless","body":"function () { for (;;) {} }"}`).is(201)
+	a := w.ask("POST", docs, `{"query":"SELECT VALUE udf.endless() FROM c"}`, isQuery, "True", acrossKeys, "True").is(400)
+	if !strings.Contains(string(a.body), "took too long") {
+		t.Errorf("%s", a.body)
 	}
 }
 
@@ -531,12 +554,11 @@ func TestTriggers(t *testing.T) {
 
 func TestFunctions(t *testing.T) {
 	t.Parallel()
-	w := scriptWorld(t, script.Config{Time: 2 * time.Second, MemoryBytes: 16 << 20, ProcessesMax: 2, ResultBytes: 1 << 16})
+	w := scriptWorld(t, script.Config{Time: time.Minute, MemoryBytes: 16 << 20, ProcessesMax: 2, ResultBytes: 1 << 16})
 	w.gatewayPartitions("many", 3)
 	const udfs, items = "/dbs/shop/colls/many/udfs", "/dbs/shop/colls/many/docs"
 	for id, body := range map[string]string{
 		"twice":   `function (n) { return n === undefined ? "none" : n * 2 }`,
-		"endless": `function (n) { for (;;) {} }`,
 		"hungry":  `function (n) { return "x".repeat(2 ** 30) }`,
 		"deep":    `function f(n) { return f(n) + 1 }`,
 		"throws":  `function (n) { throw new Error("no " + n) }`,
@@ -596,7 +618,7 @@ func TestFunctions(t *testing.T) {
 		t.Errorf("%d rows on all pages", len(all))
 	}
 	for call, message := range map[string]string{
-		"endless(c.n)": "took too long", "hungry(c.n)": "memory", "deep(c.n)": "too deep", "throws(c.n)": "Exception = Error: no", "large(c.n)": "too large", "broken(c.n)": "SyntaxError",
+		"hungry(c.n)": "memory", "deep(c.n)": "too deep", "throws(c.n)": "Exception = Error: no", "large(c.n)": "too large", "broken(c.n)": "SyntaxError",
 		"none(c.n)": "no user-defined function", "twice(COUNT(1))": "within aggregates",
 	} {
 		a := query(`SELECT VALUE udf.` + call + ` FROM c`).is(400)
