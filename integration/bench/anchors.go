@@ -90,6 +90,67 @@ func (a *anchors) ordersOf(ctx context.Context, t *measure.Table, store string, 
 	return nil
 }
 
+// joins measures the renames of categories in Kafka Streams, if it is to be had here. It does so after the rounds of the others, not between
+// them: a broker that is at rest still polls.
+func (w *world) joins(ctx context.Context, t *measure.Table, categories []subject) (err error) {
+	b := w.b
+	if b.cfg.anchors == "" {
+		return nil
+	}
+	b.say("  fetching and compiling the program of Kafka Streams")
+	program, err := anchor.BuildKafka(ctx, filepath.Join(b.cfg.anchors, "kafka"), b.dir)
+	if skip, ok := errors.AsType[*anchor.SkippedError](err); ok {
+		b.say("  skipped: %v", skip)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	b.mode(anchor.KafkaMode)
+	dir, err := b.scratch("kafka")
+	if err != nil {
+		return err
+	}
+	defer b.remove(dir)
+	var kafka *anchor.Kafka
+	err = w.loaded(ctx, anchor.KafkaJoin, func() (err error) {
+		kafka, err = program.Open(ctx, dir, w.set)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, kafka.Close()) }()
+	for range b.cfg.rounds {
+		for _, s := range categories {
+			if err := w.join(ctx, t, kafka, s); err != nil {
+				return err
+			}
+		}
+	}
+	for _, s := range categories {
+		name := s.what + ": " + anchor.KafkaJoin
+		t.Beside(name, s.what+": "+ofMillrace, "copies/s", "times Millrace")
+		t.Beside(name, s.what+": "+ofJSONB, "copies/s", "times jsonb")
+	}
+	return kafka.Verify()
+}
+
+// join renames a category in Kafka Streams.
+func (w *world) join(ctx context.Context, t *measure.Table, kafka *anchor.Kafka, s subject) error {
+	source, flushes := w.rename(s), 0.0
+	err := w.measured(ctx, t, s, anchor.KafkaJoin, func() (cost, error) {
+		return w.timed(func() (err error) {
+			flushes, err = kafka.Rename(source, len(s.products))
+			return err
+		})
+	})
+	if err == nil && flushes >= 0 {
+		t.Row(s.what+": "+anchor.KafkaJoin).Add("flushes", flushes)
+	}
+	return err
+}
+
 // checkAnchors says what is wrong with the directory of the other stores' module, if one is named.
 func checkAnchors(dir string) error {
 	if dir == "" {

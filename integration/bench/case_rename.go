@@ -65,7 +65,8 @@ func (b *bench) rename(ctx context.Context) error {
 	return b.withMixed(ctx, func(w *world) error {
 		t := b.table("rename", "Renames",
 			"A category or tag is renamed; the time counts until the last copy can be read. Millrace answers the rename at once and "+
-				"copies behind it, PostgreSQL's triggers copy in its transaction, the consumer replaces the products one by one.")
+				"copies behind it, PostgreSQL's triggers copy in its transaction, the consumer replaces the products one by one. Kafka Streams joins products with their "+
+				"category by a foreign key; a consumer reads all copies that were committed, and the last one counts. In the end all are verified.")
 		var subjects []subject
 		for i := range w.set.Sizes() {
 			s, err := w.category(w.set.Sized(i))
@@ -74,6 +75,7 @@ func (b *bench) rename(ctx context.Context) error {
 			}
 			subjects = append(subjects, s)
 		}
+		categories := subjects
 		hot := subjects[len(subjects)-1]
 		tag, err := w.hotTag()
 		if err != nil {
@@ -98,6 +100,9 @@ func (b *bench) rename(ctx context.Context) error {
 		}
 		for _, s := range subjects {
 			beside(t, s)
+		}
+		if err := w.joins(ctx, t, categories); err != nil {
+			return err
 		}
 		judged := b.cfg.judged()
 		rate := func(s subject, system string) measure.Series { return t.Series(s.what+": "+system, "copies/s") }

@@ -119,7 +119,7 @@ func parse(args []string, usage io.Writer) (*config, error) {
 	f.StringVar(&cfg.dir, "dir", "", "`directory` for all data, on the disk to be measured; default a new one in $TMPDIR")
 	f.BoolVar(&cfg.keep, "keep", false, "leave the data where it is")
 	f.StringVar(&cfg.postgres, "postgres", "auto", "auto starts the one that is installed, off does without, else a `URL`")
-	f.StringVar(&cfg.anchors, "anchors", "", "also measure SQLite, Redis and Tarantool in orders, by the module in this `directory`: integration/bench/anchors. It needs a C compiler and Debian's redis-server and tarantool; which is not installed is skipped")
+	f.StringVar(&cfg.anchors, "anchors", "", "also measure SQLite, Redis and Tarantool in orders, and Kafka Streams in rename, by the module in this `directory`: integration/bench/anchors. The ones need a C compiler and Debian's redis-server and tarantool, the other Maven, a JDK and Maven's registry; which is not to be had is skipped")
 	f.StringVar(&cfg.binary, "binary", "", "millrace `binary` for memory, restart, console, years, takeover, standby, cut, rolling, move, worker and split; default is built from this module")
 	f.BoolVar(&cfg.json, "json", false, "print the report as JSON")
 	f.StringVar(&cfg.save, "save", "", "also write the report as JSON to this `file`")

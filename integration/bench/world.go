@@ -59,16 +59,7 @@ func (w *world) load(ctx context.Context, oneCategory bool) (err error) {
 	if oneCategory {
 		schema = "one"
 	}
-	timed := func(name string, load func() error) error {
-		start := time.Now()
-		if err := load(); err != nil {
-			return err
-		}
-		took := time.Since(start)
-		w.b.say("  loaded %s products into %s in %.1f s", measure.Number(float64(w.set.Products())), name, took.Seconds())
-		return w.b.quiet(ctx)
-	}
-	err = timed(ofMillrace, func() (err error) {
+	err = w.loaded(ctx, ofMillrace, func() (err error) {
 		if w.node, err = openMillrace(ctx, w.dir); err != nil {
 			return err
 		}
@@ -82,7 +73,7 @@ func (w *world) load(ctx context.Context, oneCategory bool) (err error) {
 		name, kind string
 		into       **tables
 	}{{ofJSONB, jsonb, &w.jsonb}, {ofPlain, plain, &w.plain}} {
-		err := timed(peer.name, func() (err error) {
+		err := w.loaded(ctx, peer.name, func() (err error) {
 			*peer.into, err = loadTables(ctx, w.b.pg, peer.kind, schema+"_"+strings.Fields(peer.kind)[0], w.set)
 			return err
 		})
@@ -91,6 +82,17 @@ func (w *world) load(ctx context.Context, oneCategory bool) (err error) {
 		}
 	}
 	return nil
+}
+
+// loaded loads one system, tells how long that took, and lets it come to rest.
+func (w *world) loaded(ctx context.Context, name string, load func() error) error {
+	start := time.Now()
+	if err := load(); err != nil {
+		return err
+	}
+	took := time.Since(start)
+	w.b.say("  loaded %s products into %s in %.1f s", measure.Number(float64(w.set.Products())), name, took.Seconds())
+	return w.b.quiet(ctx)
 }
 
 // close stops Millrace and removes the data.

@@ -3,7 +3,8 @@
 // Package anchor is between the bench and the program that drives other stores: SQLite, Redis, Tarantool, and a file that
 // is appended to and synced. That program is a module of its own (integration/bench/anchors), because its drivers are
 // nothing that Millrace should depend on, one of them in C. The bench builds it, gives it a Task on standard input, and reads
-// a Result a line from its standard output.
+// a Result a line from its standard output. Kafka Streams, which is measured at renames, is a program of Java beside it, that
+// Maven fetches the libraries of; the bench gives it the items and commands, one a line.
 package anchor
 
 import (
