@@ -17,7 +17,7 @@ func TestSuite_JS(t *testing.T) {
 	if err := install("jssuite"); err != nil {
 		t.Skipf("the tests of @azure/cosmos cannot be had: %v", err)
 	}
-	s := start(t, true, "MILLRACE_GATEWAY_PARTITIONS=2")
+	s := start(t, true, "MILLRACE_GATEWAY_PARTITIONS=2", "MILLRACE_GATEWAY_SCRIPTS_ENABLED=true")
 	results := filepath.Join(t.TempDir(), "results.xml")
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()

@@ -54,7 +54,7 @@ func TestSuite_Python(t *testing.T) {
 	must(t, err)
 	stands, err := filepath.Abs(filepath.Join("python", "suite"))
 	must(t, err)
-	s := startEmulator(t)
+	s := startEmulator(t, "MILLRACE_GATEWAY_SCRIPTS_ENABLED=true")
 	results := filepath.Join(t.TempDir(), "results.xml")
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
