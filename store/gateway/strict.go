@@ -145,7 +145,9 @@ func (s *Server) strictlyServed(c *collection, q *query.Query) error {
 	}
 	return &failure{
 		status: http.StatusBadRequest, substatus: subNotServed, info: "{}",
-		message: "Cosmos DB does not answer a query over several partition keys with ORDER BY, GROUP BY, DISTINCT, TOP, OFFSET LIMIT or aggregates: a client must run its plan, or name the partition key (gateway.strict)",
+		// Its clients look for the first words, as their tests do.
+		message: "The provided cross partition query can not be directly served by the gateway: Cosmos DB leaves ORDER BY, GROUP BY, DISTINCT, TOP, OFFSET LIMIT and aggregates over several partition keys to its clients; " +
+			"a client must run the query's plan, or name the partition key (gateway.strict)",
 	}
 }
 
