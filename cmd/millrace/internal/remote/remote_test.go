@@ -106,7 +106,7 @@ func TestUpsert_Refusals(t *testing.T) {
 	for body, status := range map[string]store.Status{
 		`{"pk": "no id"}`:         store.StatusBadRequest,
 		`{"id": "1", "pk": [1]}`:  store.StatusBadRequest,
-		`{"id": "a/b", "pk": ""}`: store.StatusBadRequest,
+		`{"id": "a\\b", "pk": ""}`: store.StatusBadRequest,
 		`{"id": "1", "pk": "` + strings.Repeat("x", store.ItemBytesMax) + `"}`: store.StatusTooLarge,
 	} {
 		err := ct.Upsert(t.Context(), []byte(body))
