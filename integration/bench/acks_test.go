@@ -78,7 +78,7 @@ func TestLatenciesAreOfThoseAnswered(t *testing.T) {
 }
 
 func TestPictureIsXML(t *testing.T) {
-	o := &takeovers{outages: outages{fleet: &fleet{}, after: takeoverAfter}}
+	o := &takeovers{outages: outages{b: &bench{cfg: &config{}}, fleet: &fleet{}, after: takeoverAfter}}
 	kinds := o.kinds()
 	steps := make([]int, o.picture(takeoverLabel, kinds).Steps())
 	for i := range kinds {
