@@ -53,10 +53,23 @@ func (m *everyModel) rest() {
 	m.settle("productMeta", "product", "customer", "sku", "region")
 }
 
-// settle waits until all pipelines are idle and the logs of containers are no
+// settle waits until no split is under way, all pipelines are idle and the logs of containers are no
 // longer than before.
 func (w *town) settle(containers ...string) {
 	w.t.Helper()
+	// Who asked for a split may have been told no more than that it is planned. A verification that meets it says that it
+	// could not judge.
+	poll.Until(w.t, func() error {
+		for _, name := range containers {
+			switch info, err := w.Client().Catalog().Get(w.t.Context(), "default", name); {
+			case err != nil:
+				return err
+			case len(info.Splits) > 0:
+				return fmt.Errorf("%s is being split: %+v", name, info.Splits)
+			}
+		}
+		return nil
+	})
 	for {
 		before := w.ends(containers...)
 		w.idle()
