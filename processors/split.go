@@ -122,21 +122,24 @@ func (r *run) endIfSplit(ctx context.Context) error {
 	return ErrEnded
 }
 
-// hasLetters says whether there may be dead letters of the partition, and notes it if there are none. It asks the store, for
-// which the loop may wait now: only a retry is left to do, and what it gives up is written before the loop goes on.
+// hasLetters says whether there may be dead letters of the partition, and notes it if there are none. Where one may have been
+// written it asks the store, for which the loop may wait now: only a retry is left to do, and what it gives up is written
+// before the loop goes on.
 func (r *run) hasLetters(ctx context.Context) bool {
-	if time.Since(r.looked) < retryPollInterval {
-		return true
-	}
-	r.looked = time.Now()
-	looking, cancel := context.WithTimeout(ctx, measureMax)
-	defer cancel()
-	there, err := r.host.deadLetters.any(looking, r.Resource)
-	if err != nil {
-		r.term.Logger.DebugContext(ctx, "the dead letters cannot be read now", slog.Any("error", err))
-	}
-	if err != nil || there {
-		return true
+	if r.mayHaveDeadLetters() {
+		if time.Since(r.looked) < retryPollInterval {
+			return true
+		}
+		r.looked = time.Now()
+		looking, cancel := context.WithTimeout(ctx, measureMax)
+		defer cancel()
+		there, err := r.host.deadLetters.any(looking, r.Resource)
+		if err != nil {
+			r.term.Logger.DebugContext(ctx, "the dead letters cannot be read now", slog.Any("error", err))
+		}
+		if err != nil || there {
+			return true
+		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

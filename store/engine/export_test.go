@@ -198,6 +198,8 @@ func BehindBlocks(table string) (at [][]int, err error) {
 
 // Forgive makes db forget its damage.
 func Forgive(db *DB) {
+	db.merger.mu.Lock() // it may be finding the damage too
+	defer db.merger.mu.Unlock()
 	h := &db.health
 	if h.wrong.Swap(nil) != nil {
 		h.damaged = make(chan struct{})
