@@ -82,3 +82,6 @@ func (n *Node) users(ctx context.Context, database, container string) ([]string,
 	}
 	return names, nil
 }
+
+// Gateway is where the Cosmos DB protocol is served; nil if it is off.
+func (n *Node) Gateway() *gateway.Listener { return n.gateway }

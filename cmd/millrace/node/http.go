@@ -259,3 +259,12 @@ func answer(w http.ResponseWriter, status int, v any) {
 	enc.SetIndent("", "  ")
 	_ = enc.Encode(v) // an error: the client has gone
 }
+
+// Authority is the file of the authority whose certificate HTTP shows, which clients must be told to
+// trust; "" if it is no authority that the node made and keeps.
+func (n *Node) Authority() string {
+	if n.listener == nil || n.listener.certificate == nil {
+		return ""
+	}
+	return n.listener.certificate.Authority()
+}

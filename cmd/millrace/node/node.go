@@ -491,17 +491,5 @@ func (n *Node) URL() string {
 	return n.listener.url()
 }
 
-// Authority is the file of the authority whose certificate HTTP shows, which clients must be told to
-// trust; "" if it is no authority that the node made and keeps.
-func (n *Node) Authority() string {
-	if n.listener == nil || n.listener.certificate == nil {
-		return ""
-	}
-	return n.listener.certificate.Authority()
-}
-
-// Gateway is where the Cosmos DB protocol is served; nil if it is off.
-func (n *Node) Gateway() *gateway.Listener { return n.gateway }
-
 // JetStream is the node's JetStream.
 func (n *Node) JetStream() jetstream.JetStream { return n.js }
