@@ -252,16 +252,7 @@ func (b *bench) quiet(ctx context.Context) error {
 }
 
 // wait waits for d or until ctx ends.
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
+func wait(ctx context.Context, d time.Duration) error { return crowd.Wait(ctx, d) }
 
 // profiled runs f, which measures Millrace alone, and keeps its CPU profile if
 // that was asked for. A bar that is missed stands beside its profile.

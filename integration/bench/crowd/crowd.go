@@ -50,7 +50,7 @@ type Crowd struct {
 func Paced(began time.Time, perSecond float64, writers int, write func(ctx context.Context, writer, n int) error) Crowd {
 	return Crowd{Writers: writers, Write: func(ctx context.Context, writer, n int) error {
 		due := began.Add(time.Duration(float64(n*writers) / perSecond * float64(time.Second)))
-		if err := wait(ctx, time.Until(due)); err != nil {
+		if err := Wait(ctx, time.Until(due)); err != nil {
 			return err
 		}
 		return write(ctx, writer, n)
@@ -116,7 +116,7 @@ func Start(ctx context.Context, c Crowd, roots ...int) *Running {
 }
 
 // Wait lets the crowd work for d, or until a writer fails.
-func (r *Running) Wait(d time.Duration) error { return wait(r.ctx, d) }
+func (r *Running) Wait(d time.Duration) error { return Wait(r.ctx, d) }
 
 // Measure counts the writes that begin from now on.
 func (r *Running) Measure() {
@@ -159,8 +159,8 @@ func (r *Running) StopWith(err error) error {
 	return err
 }
 
-// wait waits for d or until ctx ends.
-func wait(ctx context.Context, d time.Duration) error {
+// Wait waits for d or until ctx ends.
+func Wait(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
