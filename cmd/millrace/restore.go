@@ -137,7 +137,7 @@ func (a *app) restoreTarget(ctx context.Context, nc *nats.Conn, cfg *configs.Con
 	if err != nil {
 		return nil, nil, err
 	}
-	client := store.NewClient(nc, catalog, store.ClientConfig{Timeout: a.timeout})
+	client := store.NewClient(nc, catalog, a.clientConfig(false))
 	pipelines, err := registry.Open(ctx, js, client, registry.Config{Replicas: cfg.Replicas(), Log: cfg.Feed.Log, SinkRoot: cfg.Sinks.Roots[0], SinkVariables: cfg.Sinks.Variables})
 	if err != nil {
 		return nil, nil, err

@@ -120,7 +120,7 @@ func newSession(ctx context.Context, nc *nats.Conn, cfg *configs.Config, readOnl
 	if _, err := featurelevel.Read(ctx, js); err != nil {
 		return nil, err
 	}
-	client := store.NewClient(nc, catalog, store.ClientConfig{Timeout: a.timeout, ReadOnly: readOnly})
+	client := store.NewClient(nc, catalog, a.clientConfig(readOnly))
 	registry, err := registry.Open(ctx, js, client, registry.Config{
 		Replicas: cfg.Replicas(), Log: cfg.Feed.Log, SinkRoot: cfg.Sinks.Roots[0], SinkVariables: cfg.Sinks.Variables, ReadOnly: readOnly,
 	})
@@ -128,6 +128,12 @@ func newSession(ctx context.Context, nc *nats.Conn, cfg *configs.Config, readOnl
 		return nil, err
 	}
 	return &session{cfg: cfg, nc: nc, js: js, client: client, registry: registry}, nil
+}
+
+// clientConfig is how commands ask: until --timeout ends, also while an owner says that it gives a partition up, since
+// whoever typed the command said how long to wait. What that owner waits for is told then as well.
+func (a *app) clientConfig(readOnly bool) store.ClientConfig {
+	return store.ClientConfig{Timeout: a.timeout, HandoverWait: a.timeout, ReadOnly: readOnly}
 }
 
 func (s *session) Close() { s.nc.Close() }
