@@ -1,5 +1,5 @@
 // Package atomicfile writes small files that nobody may see in parts: keys, credentials,
-// the state of an import.
+// the state of an import. It follows them too: a Follower reads one again when it has changed.
 //
 // This package is no API for other programs.
 package atomicfile

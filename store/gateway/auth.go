@@ -87,7 +87,7 @@ func (s *Server) authorizeApplication(ctx context.Context, t *target, key *secre
 // that a key in force has signed it.
 func (s *Server) authorizeToken(x *exchange, signed *users.Signed) (right, error) {
 	known := false
-	for _, key := range s.keys.master.current() {
+	for _, key := range s.keys.master.Now() {
 		known = known || key.access == accessWrite && signed.By(key.raw)
 	}
 	if !known {

@@ -14,8 +14,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/millrace/millrace/feed/atomicfile"
 )
@@ -27,8 +25,6 @@ const (
 	keyBytesMin = 16
 	// keyFileMax bounds the key file, in bytes.
 	keyFileMax = 64 << 10
-	// keyLookInterval is the least time between two checks whether the key file has changed.
-	keyLookInterval = time.Second
 )
 
 // Key is a master key in base64. It does not print itself.
@@ -180,20 +176,8 @@ func RotateKey(path, name string) (Keys, error) {
 
 // KeyRing holds the keys in force. Safe for concurrent use.
 type KeyRing struct {
-	master       keyFile
-	applications keyFile // keys of one container each
-}
-
-// keyFile is the keys of a file, which is read again when it changes.
-type keyFile struct {
-	path string // "": the keys are fixed
-	read func(path string) ([]secret, error)
-	log  *slog.Logger
-
-	mu     sync.Mutex
-	secret []secret
-	looked time.Time
-	stamp  fileStamp
+	master       *atomicfile.Follower[[]secret]
+	applications *atomicfile.Follower[[]secret] // keys of one container each
 }
 
 // secret is one key that is in force.
@@ -203,39 +187,38 @@ type secret struct {
 	only   *ApplicationKey // whose key it is; nil of a master key
 }
 
-// fileStamp reports whether a file is another than before.
-type fileStamp struct {
-	modified time.Time
-	size     int64
-}
-
 // OpenKeys returns the keys that c names. A key file that is not there is made.
 func OpenKeys(c *Config, log *slog.Logger) (*KeyRing, error) {
-	r := &KeyRing{
-		master:       keyFile{path: c.KeyPath(), read: readMasterKeys, log: log},
-		applications: keyFile{path: c.ApplicationKeyPath(), read: readApplicationSecrets, log: log},
-	}
-	if err := r.applications.open(); err != nil {
+	r := &KeyRing{}
+	var err error
+	if r.applications, err = atomicfile.Follow("keys of applications", c.ApplicationKeyPath(), readApplicationSecrets, log); err != nil {
 		return nil, err
 	}
 	if c.Keys != (Keys{}) {
 		if err := c.Keys.check(); err != nil {
 			return nil, fmt.Errorf("gateway.keys: %w", err)
 		}
-		r.master.path, r.master.secret = "", secrets(&c.Keys)
+		r.master = atomicfile.Fixed(secrets(&c.Keys))
 		return r, nil
 	}
-	err := r.master.open()
+	path := c.KeyPath()
+	r.master, err = atomicfile.Follow(masterKeys, path, readMasterKeys, log)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := makeKeys(r.master.path); err != nil {
+		if err := makeKeys(path); err != nil {
 			return nil, err
 		}
-		log.Info("the gateway's keys were made; see them with millrace keys show", slog.String("file", r.master.path))
+		log.Info("the gateway's keys were made; see them with millrace keys show", slog.String("file", path))
 		// What is read counts, and not what was made: another process may have made the file.
-		err = r.master.open()
+		r.master, err = atomicfile.Follow(masterKeys, path, readMasterKeys, log)
 	}
-	return r, err
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
 }
+
+// masterKeys names what the key file holds.
+const masterKeys = "master keys"
 
 func readMasterKeys(path string) ([]secret, error) {
 	keys, err := ReadKeys(path)
@@ -243,14 +226,6 @@ func readMasterKeys(path string) ([]secret, error) {
 		return nil, err
 	}
 	return secrets(&keys), nil
-}
-
-// open reads the file for the first time.
-func (f *keyFile) open() (err error) {
-	f.stamp = stampOf(f.path) // before it is read: a change meanwhile is seen at the next check
-	f.secret, err = f.read(f.path)
-	f.looked = time.Now()
-	return err
 }
 
 func secrets(k *Keys) []secret {
@@ -273,14 +248,6 @@ func secrets(k *Keys) []secret {
 	return all
 }
 
-func stampOf(path string) fileStamp {
-	info, err := os.Stat(path)
-	if err != nil {
-		return fileStamp{}
-	}
-	return fileStamp{info.ModTime(), info.Size()}
-}
-
 // Allows returns what a master key allows, for somebody who shows the key itself instead of signing with
 // it, as people do who sign in. Each comparison takes constant time.
 func (r *KeyRing) Allows(key string) (read, write bool) {
@@ -288,7 +255,7 @@ func (r *KeyRing) Allows(key string) (read, write bool) {
 	if err != nil || len(raw) < keyBytesMin {
 		return false, false
 	}
-	for _, known := range r.master.current() {
+	for _, known := range r.master.Now() {
 		if subtle.ConstantTimeCompare(known.raw, raw) == 1 {
 			return true, known.access == accessWrite
 		}
@@ -298,49 +265,14 @@ func (r *KeyRing) Allows(key string) (read, write bool) {
 
 // writes tells whether one of the master keys in force writes.
 func (r *KeyRing) writes() bool {
-	return slices.ContainsFunc(r.master.current(), func(s secret) bool { return s.access == accessWrite })
+	return slices.ContainsFunc(r.master.Now(), func(s secret) bool { return s.access == accessWrite })
 }
 
 // current returns all keys in force.
 func (r *KeyRing) current() []secret {
-	master, applications := r.master.current(), r.applications.current()
+	master, applications := r.master.Now(), r.applications.Now()
 	if len(applications) == 0 {
 		return master
 	}
 	return slices.Concat(master, applications)
-}
-
-// current returns the keys in force. At most once in keyLookInterval it checks whether the file
-// has changed. If the file cannot be read, the keys stay as they are.
-func (f *keyFile) current() []secret {
-	known, before, due := f.due(time.Now())
-	if !due {
-		return known
-	}
-	stamp := stampOf(f.path)
-	if stamp == before {
-		return known
-	}
-	// Read without the lock: other requests go on with the keys that are known.
-	read, err := f.read(f.path)
-	if err != nil {
-		f.log.Error("the gateway's keys cannot be read; those before stay in force", slog.Any("error", err))
-		return known
-	}
-	f.mu.Lock()
-	f.stamp, f.secret = stamp, read
-	f.mu.Unlock()
-	f.log.Info("the gateway's keys were read again", slog.String("file", f.path))
-	return read
-}
-
-// due returns the known keys, and whether this caller has to check the file now. Of
-// concurrent callers it tells one only.
-func (f *keyFile) due(now time.Time) (known []secret, stamp fileStamp, due bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if due = f.path != "" && now.Sub(f.looked) >= keyLookInterval; due {
-		f.looked = now
-	}
-	return f.secret, f.stamp, due
 }
