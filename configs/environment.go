@@ -14,7 +14,7 @@ import (
 const envPrefix = "MILLRACE_"
 
 // otherVariables are read by commands and are no keys of the configuration.
-var otherVariables = []string{"MILLRACE_CONFIG", "MILLRACE_ENDPOINT", "MILLRACE_KEY"}
+var otherVariables = []string{"MILLRACE_CONFIG", "MILLRACE_ENDPOINT", "MILLRACE_KEY", "MILLRACE_OPERATOR_ENDPOINT", "MILLRACE_OPERATOR_KEY"}
 
 // serviceLink is a variable with which Kubernetes tells the pods of a namespace of a
 // service that is called millrace or millrace-something.

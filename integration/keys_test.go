@@ -2,8 +2,13 @@ package integration_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/integration/poll"
 )
@@ -61,7 +66,7 @@ func TestKeys_OfAnApplication(t *testing.T) {
 	shown, _ = keys(0, "show", "writer")
 	e.key = strings.TrimSpace(shown)
 	works(0, "export", "things")
-	keys(0, "delete", "writer")
+	keys(0, "revoke", "writer")
 	works(2, "export", "things")
 
 	for _, c := range []struct {
@@ -82,4 +87,61 @@ func TestKeys_OfAnApplication(t *testing.T) {
 			t.Errorf("millrace keys %v: %s", c.args, errs)
 		}
 	}
+}
+
+// With the key of an operator and nothing else four commands work: within its containers, at http.listen.
+func TestKeys_OfAnOperator(t *testing.T) {
+	t.Parallel()
+	dir, listen, port := t.TempDir(), "127.0.0.1:"+strconv.Itoa(freePort(t)), strconv.Itoa(freePort(t))
+	up := spawn(t, "up", "--dir", dir, "--port", port, "--listen", listen)
+	file := filepath.Join(t.TempDir(), "shop.yaml")
+	const declared = "apiVersion: millrace/v1\nkind: Container\nmetadata: {name: a}\nspec: {partitionKey: [/id]}\n---\n" +
+		"apiVersion: millrace/v1\nkind: Container\nmetadata: {name: b}\nspec: {partitionKey: [/id]}\n"
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(declared)
+	if out, errs, exit := command(t, "", nil, "apply", "-f", file, "--dir", dir); exit != 0 {
+		t.Fatalf("exit %d\n%s%s\n%s", exit, out, errs, up.output())
+	}
+	out, errs, exit := command(t, "", nil, "keys", "create", "ci", "--mode", "operator", "--into", "b", "--from", "a", "-o", "json", "--dir", dir)
+	var made struct {
+		Key     string
+		Expires time.Time
+	}
+	if err := json.Unmarshal([]byte(out), &made); err != nil || exit != 0 || time.Until(made.Expires) < 24*time.Hour {
+		t.Fatalf("exit %d, %v\n%s%s", exit, err, out, errs)
+	}
+	if list, _, _ := command(t, "", nil, "keys", "list", "--dir", dir); !strings.Contains(list, "ci    default/b from default/a  operator") || strings.Contains(list, made.Key) {
+		t.Errorf("the list is\n%s", list)
+	}
+	if _, errs, exit := command(t, "", nil, "keys", "show", "ci", "--dir", dir); exit != 2 || !strings.Contains(errs, "was shown when it was made") {
+		t.Errorf("shown again: exit %d\n%s", exit, errs)
+	}
+	// No directory and no server: the key is all there is.
+	works := func(exit int, says string, args ...string) {
+		t.Helper()
+		poll.Until(t, func() error { // the node looks at the file once a second, and a worker takes the pipeline soon
+			out, errs, got := command(t, "", []string{"MILLRACE_OPERATOR_ENDPOINT=http://" + listen, "MILLRACE_OPERATOR_KEY=" + made.Key}, args...)
+			return poll.Unless(got == exit && strings.Contains(out+errs, says), fmt.Sprintf("%v: exit %d\n%s%s", args, got, out, errs))
+		})
+	}
+	works(0, "No pipeline is registered", "status")
+	pipeline := "---\napiVersion: millrace/v1\nkind: Pipeline\nmetadata: {name: names}\nspec: {source: {container: a}, cascade: {into: b, match: {ref: id}, set: {copied: name}}}\n"
+	write(declared + pipeline)
+	works(0, "--plan ", "plan", "-f", file)
+	works(0, "pipeline default/names", "apply", "-f", file)
+	works(0, "names", "status", "names")
+	works(0, "equal", "verify", "names")
+	works(1, "is not registered", "status", "others")
+	write(declared + strings.ReplaceAll(strings.ReplaceAll(pipeline, "container: a", "container: b"), "into: b", "into: a"))
+	works(1, "writes to container default/a, and may write to default/b alone\nnext: leave out what is outside", "apply", "-f", file)
+	works(2, "--samples is for credentials", "plan", "-f", file, "--samples", "1")
+	if out, errs, exit := command(t, "", nil, "keys", "revoke", "ci", "--dir", dir); exit != 0 || !strings.Contains(out, "key ci revoked") {
+		t.Errorf("exit %d\n%s%s", exit, out, errs)
+	}
+	works(2, "next: name the key of an operator in force", "status")
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/millrace/millrace/cmd/millrace/internal/operator"
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/pipelines/spec"
 )
@@ -15,6 +16,7 @@ import (
 func newApply(a *app) *cobra.Command {
 	var files []string
 	var opts registry.ApplyOptions
+	var at endpointFlags
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE|DIR...",
 		Short: "Declare containers and pipelines, or change them",
@@ -40,24 +42,33 @@ definition, generation or index has changed since.`,
 			if err := checkDeclare("apply", files, opts); err != nil {
 				return err
 			}
-			declared, err := spec.Load(files...)
+			texts, err := spec.ReadTexts(files...)
 			if err != nil {
 				return err
 			}
-			return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error {
-				opts.Await = a.await
-				done, err := s.registry.Apply(ctx, declared, opts)
-				// Declarations are carried out one after the other, and an error does not undo those
-				// before it. So they are printed first.
+			declared, err := spec.LoadTexts(texts)
+			if err != nil {
+				return err
+			}
+			// Declarations are carried out one after the other, and an error does not undo those
+			// before it. So they are printed first.
+			tell := func(done []registry.Outcome, err error) error {
 				if len(done) > 0 {
 					if printErr := a.printOutcomes(done); printErr != nil {
 						return printErr
 					}
 				}
 				return err
+			}
+			return a.withOperator(cmd, &at, func(ctx context.Context, c *operator.Client) error {
+				return tell(c.Apply(ctx, operator.Declare(texts, opts)))
+			}, func(ctx context.Context, s *session) error {
+				opts.Await = a.await
+				return tell(s.registry.Apply(ctx, declared, opts))
 			})
 		},
 	}
+	a.addOperator(cmd, &at)
 	cmd.Flags().StringArrayVarP(&files, "file", "f", nil, "file or directory of declarations; - is standard input; may be given again")
 	cmd.Flags().BoolVar(&opts.Backfill, "backfill", false, "let pipelines change their meaning, and begin anew with all that is there")
 	cmd.Flags().BoolVar(&opts.FromNow, "from-now", false, "let pipelines begin with what changes from now on; not for aggregates")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/millrace/millrace/cmd/millrace/internal/operator"
 	"github.com/millrace/millrace/cmd/millrace/internal/remote"
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/document"
@@ -49,15 +50,18 @@ type container interface {
 
 // endpointFlags say at which endpoint a command works; without one it is NATS.
 type endpointFlags struct {
-	url, keyFile string
-	fromEnv      bool   // url is that of the environment
-	consistency  string // of reads
+	url, keyFile   string
+	envURL, envKey string // the variables in their place
+	fromEnv        bool   // url is that of the environment
+	consistency    string // of reads
 }
 
-// The environment variables of an endpoint.
+// The environment variables of an endpoint of the Cosmos DB protocol, and of one that takes keys of operators.
 const (
-	envEndpoint = "MILLRACE_ENDPOINT"
-	envKey      = "MILLRACE_KEY"
+	envEndpoint         = "MILLRACE_ENDPOINT"
+	envKey              = "MILLRACE_KEY"
+	envOperatorEndpoint = "MILLRACE_OPERATOR_ENDPOINT"
+	envOperatorKey      = "MILLRACE_OPERATOR_KEY"
 )
 
 // endpointHelp ends the help of commands that work over either client.
@@ -71,9 +75,32 @@ DIR/gateway/ca.pem.`
 // addEndpoint gives a command the flags of an endpoint.
 func (a *app) addEndpoint(cmd *cobra.Command, f *endpointFlags) {
 	cmd.Long += endpointHelp
+	f.envURL, f.envKey = envEndpoint, envKey
 	flags := cmd.Flags()
 	flags.StringVar(&f.url, "endpoint", "", "URL of an endpoint of the Cosmos DB protocol, such as https://localhost:8081 ("+envEndpoint+")")
-	flags.StringVar(&f.keyFile, "key-file", "", "file with the key of the endpoint (default "+envKey+")")
+	f.addKey(cmd)
+}
+
+// operatorHelp ends the help of commands that work with the key of an operator.
+const operatorHelp = `
+
+With --endpoint it works with the key of an operator, which millrace keys create makes,
+and needs no credentials for NATS: at http.listen of a store or of millrace up, with
+its key in ` + envOperatorKey + ` or --key-file, and with --ca the certificate to trust,
+which a node keeps in DIR/http/ca.pem. A key shows nothing of items.`
+
+// addOperator gives a command the flags of an endpoint that takes keys of operators.
+func (a *app) addOperator(cmd *cobra.Command, f *endpointFlags) {
+	cmd.Long += operatorHelp
+	f.envURL, f.envKey = envOperatorEndpoint, envOperatorKey
+	flags := cmd.Flags()
+	flags.StringVar(&f.url, "endpoint", "", "URL of http.listen of a node, such as https://store-1:8082 ("+envOperatorEndpoint+")")
+	f.addKey(cmd)
+}
+
+func (f *endpointFlags) addKey(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.keyFile, "key-file", "", "file with the key of the endpoint (default "+f.envKey+")")
 	flags.String("ca", "", "PEM file that signs the server's certificate (MILLRACE_CONNECT_CA), or the endpoint's")
 }
 
@@ -102,7 +129,7 @@ func (f *endpointFlags) resolve(cmd *cobra.Command) error {
 	case f.url != "" && server:
 		return &usageError{errors.New("--endpoint and --server: one of them is expected")}
 	case f.url == "" && !named:
-		f.url = os.Getenv(envEndpoint)
+		f.url = os.Getenv(f.envURL)
 		f.fromEnv = f.url != ""
 	}
 	if f.keyFile != "" && f.url == "" {
@@ -115,10 +142,10 @@ func (f *endpointFlags) resolve(cmd *cobra.Command) error {
 // the machine can see.
 func (f *endpointFlags) key() (string, error) {
 	if f.keyFile == "" {
-		if key := strings.TrimSpace(os.Getenv(envKey)); key != "" {
+		if key := strings.TrimSpace(os.Getenv(f.envKey)); key != "" {
 			return key, nil
 		}
-		return "", &usageError{fmt.Errorf("endpoint %s: its key is expected in %s, or in a file named with --key-file", f.url, envKey)}
+		return "", &usageError{fmt.Errorf("endpoint %s: its key is expected in %s, or in a file named with --key-file", f.url, f.envKey)}
 	}
 	data, err := os.ReadFile(f.keyFile)
 	if err != nil {
@@ -152,6 +179,26 @@ func (a *app) withRemote(cmd *cobra.Command, f *endpointFlags, work func(ctx con
 		return err
 	}
 	c, err := remote.Open(cmd.Context(), remote.Config{Endpoint: f.url, Key: key, CA: cmd.Flag("ca").Value.String(), Timeout: a.timeout})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return work(cmd.Context(), c)
+}
+
+// withOperator runs work with a client that shows the key of an operator, or else over NATS.
+func (a *app) withOperator(cmd *cobra.Command, f *endpointFlags, work func(ctx context.Context, c *operator.Client) error, over func(ctx context.Context, s *session) error) error {
+	if err := f.resolve(cmd); err != nil {
+		return err
+	}
+	if f.url == "" {
+		return a.withSession(cmd.Context(), over)
+	}
+	key, err := f.key()
+	if err != nil {
+		return err
+	}
+	c, err := operator.NewClient(operator.ClientConfig{Endpoint: f.url, Key: key, CA: cmd.Flag("ca").Value.String(), Timeout: a.timeout})
 	if err != nil {
 		return err
 	}

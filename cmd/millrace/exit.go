@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/millrace/millrace/cmd/millrace/internal/operator"
 	"github.com/millrace/millrace/cmd/millrace/internal/remote"
 	"github.com/millrace/millrace/cmd/millrace/node"
 	"github.com/millrace/millrace/feed/natsd"
@@ -45,7 +46,7 @@ func explain(err error) (code int, text string) {
 
 func isFindings(err error) bool {
 	_, ok := errors.AsType[spec.Findings](err)
-	return ok || isType[*registry.RefusedError](err)
+	return ok || isType[*registry.RefusedError](err) || isType[*registry.OutsideError](err)
 }
 
 func classify(err error) (code int, next string) {
@@ -62,6 +63,8 @@ func classify(err error) (code int, next string) {
 		return codeNotAsked, "every key is explained in configs/millrace.yaml"
 	case isType[*registry.RefusedError](err):
 		return codeBad, "choose, and apply again; nothing was changed"
+	case isType[*registry.OutsideError](err):
+		return codeBad, "leave out what is outside, or have a key made for it; nothing was changed"
 	case isType[*registry.PlanError](err):
 		return codeBad, "millrace plan -f with the same files; nothing was changed"
 	case isFindings(err):
@@ -98,6 +101,8 @@ func classify(err error) (code int, next string) {
 		return codeNotAsked, "name the authority to trust with --ca; a node keeps its own in DIR/gateway/ca.pem"
 	case isType[*remote.KeyError](err):
 		return codeNotAsked, "name a key in force with MILLRACE_KEY or --key-file; millrace keys show prints those of a node"
+	case isType[*operator.KeyError](err):
+		return codeNotAsked, "name the key of an operator in force with " + envOperatorKey + " or --key-file; millrace keys create makes one"
 	case isType[*remote.NoContainerError](err):
 		return codeBad, "name one that is there, or its database with --database; import makes one with --partition-key"
 	}

@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/millrace/millrace/cmd/millrace/internal/operator"
 	"github.com/millrace/millrace/pipelines/format"
 	"github.com/millrace/millrace/pipelines/plan"
 	"github.com/millrace/millrace/pipelines/registry"
@@ -18,6 +20,7 @@ func newPlan(a *app) *cobra.Command {
 	var files []string
 	var opts registry.ApplyOptions
 	var cfg plan.Config
+	var at endpointFlags
 	cmd := &cobra.Command{
 		Use:   "plan -f FILE|DIR...",
 		Short: "Tell what apply would do, and touch nothing",
@@ -47,15 +50,31 @@ It exits with 1 if apply would refuse the declarations.`,
 			if cfg.SamplesMax == 0 {
 				cfg.SamplesMax = -1 // zero is the default of plan.Config
 			}
-			declared, err := spec.Load(files...)
+			texts, err := spec.ReadTexts(files...)
 			if err != nil {
 				return err
 			}
-			return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error {
+			declared, err := spec.LoadTexts(texts)
+			if err != nil {
+				return err
+			}
+			return a.withOperator(cmd, &at, func(ctx context.Context, c *operator.Client) error {
+				if cmd.Flags().Changed("samples") {
+					return &usageError{errors.New("--samples is for credentials of NATS: the key of an operator shows nothing of items")}
+				}
+				d := operator.Declare(texts, opts)
+				d.WritesPerSecond = cfg.WritesPerSecond
+				p, err := c.Plan(ctx, d)
+				if err != nil {
+					return err
+				}
+				return a.printPlan(p, files)
+			}, func(ctx context.Context, s *session) error {
 				return a.plan(ctx, s, declared, files, opts, cfg)
 			})
 		},
 	}
+	a.addOperator(cmd, &at)
 	flags := cmd.Flags()
 	flags.StringArrayVarP(&files, "file", "f", nil, "file or directory of declarations; - is standard input; may be given again")
 	flags.BoolVar(&opts.Backfill, "backfill", false, "plan as for apply --backfill")
@@ -73,18 +92,21 @@ func (a *app) plan(ctx context.Context, s *session, declared *spec.Resources, fi
 	}
 	p, err := plan.New(s.js, s.registry, s.client, cfg).Plan(ctx, declared, opts)
 	bar.done()
-	style := planStyle(a.out)
 	if err != nil {
 		// A plan that is refused for a cycle comes with the graph, which shows it best.
 		if p != nil && len(p.Graph.Cycles) > 0 && a.output == "table" {
-			if printErr := plan.PrintGraph(a.out, &p.Graph, style); printErr != nil {
+			if printErr := plan.PrintGraph(a.out, &p.Graph, planStyle(a.out)); printErr != nil {
 				return printErr
 			}
 		}
 		return err
 	}
+	return a.printPlan(p, files)
+}
+
+func (a *app) printPlan(p *plan.Plan, files []string) error {
 	return a.print(p, func(w io.Writer) error {
-		if err := p.Print(w, style); err != nil {
+		if err := p.Print(w, planStyle(w)); err != nil {
 			return err
 		}
 		return printPlanNext(w, p, files)

@@ -11,12 +11,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace/millrace/cmd/millrace/internal/inspect"
+	"github.com/millrace/millrace/cmd/millrace/internal/operator"
 	"github.com/millrace/millrace/pipelines/status"
 )
 
 func newStatus(a *app) *cobra.Command {
 	var watch, wide bool
 	var every time.Duration
+	var at endpointFlags
 	cmd := &cobra.Command{
 		Use:   "status [PIPELINE]",
 		Short: "Tell where every pipeline stands",
@@ -49,9 +51,7 @@ engine is damaged, and if not all could be read; with 2 if nothing could.`,
 			if every < 100*time.Millisecond {
 				return &usageError{fmt.Errorf("--every %s: at least 100ms is expected", every)}
 			}
-			return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error {
-				read, end := a.statusReader(ctx, s, args)
-				defer end()
+			tell := func(ctx context.Context, read func() (*status.Status, error)) error {
 				if watch {
 					return a.watchStatus(ctx, every, wide, read)
 				}
@@ -66,9 +66,17 @@ engine is damaged, and if not all could be read; with 2 if nothing could.`,
 					return &badNews{errTold}
 				}
 				return nil
+			}
+			return a.withOperator(cmd, &at, func(ctx context.Context, c *operator.Client) error {
+				return tell(ctx, func() (*status.Status, error) { return c.Status(ctx, a.named(args)...) })
+			}, func(ctx context.Context, s *session) error {
+				read, end := a.statusReader(ctx, s, args)
+				defer end()
+				return tell(ctx, read)
 			})
 		},
 	}
+	a.addOperator(cmd, &at)
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "tell again and again, until interrupted")
 	cmd.Flags().BoolVar(&wide, "wide", false, "tell of each physical partition")
 	cmd.Flags().DurationVar(&every, "every", time.Second, "time between two looks with --watch")
@@ -87,7 +95,7 @@ func (a *app) statusReader(ctx context.Context, s *session, args []string) (read
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	read = func() (*status.Status, error) {
-		st, err := readStatus(ctx, inspector, lookout)
+		st, err := inspect.Read(ctx, inspector, lookout)
 		if err != nil || len(args) == 0 {
 			return st, err
 		}
@@ -104,21 +112,6 @@ func (a *app) statusReader(ctx context.Context, s *session, args []string) (read
 		lookout.Wait()
 		inspector.Close()
 	}
-}
-
-// readStatus reads pipelines, and owners and streams beside them.
-func readStatus(ctx context.Context, inspector *inspect.Inspector, lookout *inspect.Lookout) (*status.Status, error) {
-	lookout.Begin(ctx, time.Now())
-	st, err := inspector.Pipelines(ctx)
-	if err != nil {
-		return nil, err
-	}
-	seen := lookout.Newest(ctx)
-	if seen == nil {
-		return nil, context.Cause(ctx)
-	}
-	seen.AddTo(st)
-	return st, nil
 }
 
 // replicasAlone is what a reading of one pipeline asks beside it.

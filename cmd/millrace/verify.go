@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/millrace/millrace/cmd/millrace/internal/operator"
 	"github.com/millrace/millrace/pipelines/format"
 	"github.com/millrace/millrace/pipelines/spec"
 	"github.com/millrace/millrace/pipelines/verify"
@@ -31,7 +33,9 @@ It exits with 1 if copies are behind or drift, and with 2 if all are equal that
 could be judged, and some could not.`,
 		Example: "  millrace verify\n  millrace verify category-names -o json",
 	}
-	return a.newComparison(cmd, "verifying", (*session).verifier, map[verify.Verdict]string{
+	var at endpointFlags
+	a.addOperator(cmd, &at)
+	return a.newComparison(cmd, "verifying", (*session).verifier, &at, map[verify.Verdict]string{
 		verify.VerdictUnjudged: "run it where the workers run, or set the variables that it names, and verify again; what was trimmed nobody can judge any more",
 		verify.VerdictBehind:   "see millrace status; a paused pipeline goes on with millrace resume, and --settle 5m waits longer for one that is slow",
 		verify.VerdictDrift:    "write the source again, or the item that holds the copy, or let millrace repair do it",
@@ -47,17 +51,14 @@ type compare func(context.Context, ...spec.Metadata) (*verify.Report, error)
 
 // newComparison completes verify and repair, which differ in what they do about a
 // difference. next tells what to do after each verdict.
-func (a *app) newComparison(cmd *cobra.Command, doing string, with func(*session, verify.Config) compare, next map[verify.Verdict]string) *cobra.Command {
+// at is where keys of operators are taken; nil where none is for it.
+func (a *app) newComparison(cmd *cobra.Command, doing string, with func(*session, verify.Config) compare, at *endpointFlags, next map[verify.Verdict]string) *cobra.Command {
 	var settle time.Duration
 	var list int
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		var names []spec.Metadata
-		for _, arg := range args {
-			database, name := a.splitName(arg)
-			names = append(names, spec.Metadata{Name: name, Database: database})
-		}
-		return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error {
+		names := a.named(args)
+		over := func(ctx context.Context, s *session) error {
 			bar := newProgress(a.err, doing, "items")
 			report, err := with(s, verify.Config{Timeout: settle, ListMax: list, Bucket: s.cfg.Leases.Bucket, Progress: bar.compared})(ctx, names...)
 			bar.done()
@@ -65,11 +66,33 @@ func (a *app) newComparison(cmd *cobra.Command, doing string, with func(*session
 				return err
 			}
 			return a.printVerdict(report, next)
-		})
+		}
+		if at == nil {
+			return a.withSession(cmd.Context(), over)
+		}
+		return a.withOperator(cmd, at, func(ctx context.Context, c *operator.Client) error {
+			if cmd.Flags().Changed("list") {
+				return &usageError{errors.New("--list is for credentials of NATS: the key of an operator shows nothing of items")}
+			}
+			report, err := c.Verify(ctx, operator.VerifyRequest{Pipelines: names, Settle: settle})
+			if err != nil {
+				return err
+			}
+			return a.printVerdict(report, next)
+		}, over)
 	}
 	cmd.Flags().DurationVar(&settle, flagSettle, 30*time.Second, "how long to wait for what is in flight; below 0 is not at all")
 	cmd.Flags().IntVar(&list, "list", 100, "differences to list of each pipeline and kind; all are counted")
 	return cmd
+}
+
+// named are the pipelines that arguments name.
+func (a *app) named(args []string) (names []spec.Metadata) {
+	for _, arg := range args {
+		database, name := a.splitName(arg)
+		names = append(names, spec.Metadata{Name: name, Database: database})
+	}
+	return names
 }
 
 // compared shows how far a comparison is.
@@ -146,7 +169,7 @@ It exits with 1 unless all copies are equal then, and with 2 if all are that cou
 judged, and some could not: rows whose history was trimmed are left alone.`,
 		Example: "  millrace repair\n  millrace repair customer-totals -o json",
 	}
-	return a.newComparison(cmd, "repairing", (*session).repairer, map[verify.Verdict]string{
+	return a.newComparison(cmd, "repairing", (*session).repairer, nil, map[verify.Verdict]string{
 		verify.VerdictBehind: "see millrace status, and repair again when the pipeline has caught up",
 		verify.VerdictDrift:  "the reasons why the rest could not be repaired are listed above",
 	})

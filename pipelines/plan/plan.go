@@ -199,11 +199,18 @@ const (
 //
 // The error is Findings if the declarations are wrong; the Plan then tells of Graph
 // alone, in which the cycles are that may be among what is wrong. It is *RefusedError
-// if Apply refuses them with these options.
+// or *registry.OutsideError if Apply refuses them with these options.
 func (p *Planner) Plan(ctx context.Context, declared *spec.Resources, opts ...registry.ApplyOptions) (*Plan, error) {
 	began := time.Now()
 	w, err := p.registry.World(ctx)
 	if err != nil {
+		return nil, err
+	}
+	var o registry.ApplyOptions
+	if len(opts) > 0 {
+		o = opts[0]
+	}
+	if err := o.Bounds.Check(declared, w); err != nil {
 		return nil, err
 	}
 	placed, err := p.registry.Place(ctx, declared, w)
@@ -216,10 +223,7 @@ func (p *Planner) Plan(ctx context.Context, declared *spec.Resources, opts ...re
 	if err := placed.Check(); err != nil {
 		return &Plan{Graph: graph}, err
 	}
-	run := &planning{Planner: p, world: w, shapes: shapes, placed: placed}
-	if len(opts) > 0 {
-		run.opts = opts[0]
-	}
+	run := &planning{Planner: p, world: w, shapes: shapes, placed: placed, opts: o}
 	if err := run.opts.CheckPlan(declared, w); err != nil {
 		return nil, err
 	}

@@ -61,6 +61,9 @@ type ApplyOptions struct {
 	// Plan, unless it is "", is the hash of the plan that was looked at: nothing is
 	// done if the plan would be another one now. See PlanHash.
 	Plan string
+	// Bounds, unless it is nil, are the containers within which everything that is declared lies, else
+	// nothing is done.
+	Bounds *Bounds
 	// Await, unless it is nil, does each step of Apply, named for what it needs: again
 	// where an error may pass by itself. Every step may be done again after any error.
 	// Without it the first error ends Apply, with a part of the declarations in force.
@@ -83,8 +86,9 @@ func (o *ApplyOptions) await(ctx context.Context, what string, step func(ctx con
 // changes its meaning, so that what it has written does not hold any more, is
 // refused with *RefusedError unless opts say how it begins.
 //
-// The error is Findings if the declarations are wrong, and *PlanError if the plan
-// is not the one of opts; then, and after *RefusedError, nothing was changed.
+// The error is Findings if the declarations are wrong, *OutsideError if they are beyond the
+// bounds of opts, and *PlanError if the plan is not the one of opts; then, and after
+// *RefusedError, nothing was changed.
 // After another error what stands in the outcomes was done; apply again to do the
 // rest.
 func (r *Registry) Apply(ctx context.Context, declared *spec.Resources, opts ...ApplyOptions) ([]Outcome, error) {
@@ -98,6 +102,10 @@ func (r *Registry) Apply(ctx context.Context, declared *spec.Resources, opts ...
 		return err
 	})
 	if err != nil {
+		return nil, err
+	}
+	// Before anything else: who is outside is to learn nothing of what lies there.
+	if err := o.Bounds.Check(declared, world); err != nil {
 		return nil, err
 	}
 	placed, err := r.Place(ctx, declared, world)
@@ -118,7 +126,7 @@ func (r *Registry) Apply(ctx context.Context, declared *spec.Resources, opts ...
 	for i := range declared.Containers {
 		d := &declared.Containers[i]
 		outcome, err := o.apply(ctx, "container "+d.Metadata.String(), func(ctx context.Context) (Outcome, error) {
-			return r.applyContainer(ctx, d, world)
+			return r.applyContainer(ctx, d, world, o.Bounds)
 		})
 		if err != nil {
 			return done, err
@@ -159,11 +167,21 @@ func (o *ApplyOptions) apply(ctx context.Context, what string, one func(ctx cont
 }
 
 // applyContainer makes a container be as declared.
-func (r *Registry) applyContainer(ctx context.Context, d *spec.Container, w World) (Outcome, error) {
+func (r *Registry) applyContainer(ctx context.Context, d *spec.Container, w World, bounds *Bounds) (Outcome, error) {
 	catalog := r.client.Catalog()
 	o := Outcome{Kind: spec.KindContainer, Database: d.Metadata.Database, Name: d.Metadata.Name, Action: Unchanged}
 	info, err := catalog.Get(ctx, o.Database, o.Name)
-	if errors.Is(err, store.ErrNotFound) {
+	gone := errors.Is(err, store.ErrNotFound)
+	if bounds != nil && (err == nil || gone) { // it may have changed since Apply looked
+		there := &info
+		if gone {
+			there = nil
+		}
+		if err := outsideError(bounds.container(d, there)); err != nil {
+			return o, err
+		}
+	}
+	if gone {
 		o.Action = Created
 		_, err = catalog.Create(ctx, o.Database, o.Name, d.Spec)
 		return o, err

@@ -31,9 +31,12 @@ func (r *Registry) ApplyPipeline(ctx context.Context, d *spec.Pipeline, opts *Ap
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return o, err
 		}
+		// In each try, as what follows: the record may be another one than Apply has looked at.
+		if err := outsideError(opts.Bounds.pipeline(d, &there)); err != nil {
+			return o, err
+		}
 		what := there.Change(&d.Spec, &b, opts)
-		// In each try: the record may be another one than Apply has looked at, and
-		// what was harmless then may begin a generation now.
+		// What was harmless then may begin a generation now.
 		if reason := opts.Refusal(&there, d, what); reason != "" { // it has changed since Apply looked
 			return o, &RefusedError{spec.Findings{{Place: d.At("spec"), Message: reason}}}
 		}

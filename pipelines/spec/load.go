@@ -28,6 +28,15 @@ const (
 // Findings if the files could be read: everything that is wrong with all of them.
 // Nothing is looked up anywhere; see Check.
 func Load(paths ...string) (*Resources, error) {
+	texts, err := ReadTexts(paths...)
+	if err != nil {
+		return nil, err
+	}
+	return loaded(texts, strings.Join(paths, ", "))
+}
+
+// ReadTexts reads the files that Load reads.
+func ReadTexts(paths ...string) ([]Text, error) {
 	var files []string
 	for _, path := range paths {
 		found, err := Expand(path)
@@ -48,7 +57,7 @@ func Load(paths ...string) (*Resources, error) {
 		}
 		texts = append(texts, Text{shown, data})
 	}
-	return loaded(texts, strings.Join(paths, ", "))
+	return texts, nil
 }
 
 // Text is a YAML file whose content is at hand.

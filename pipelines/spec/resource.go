@@ -211,3 +211,6 @@ func (s *PipelineSpec) normalize() {
 
 // At returns the place of a field in its file, or that of the nearest field around it.
 func (p *Pipeline) At(field string) Place { return p.places.at(field) }
+
+// At returns the place of a field in its file, or that of the nearest field around it.
+func (c *Container) At(field string) Place { return c.places.at(field) }

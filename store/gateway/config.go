@@ -66,7 +66,8 @@ type Config struct {
 
 	// KeyFile holds the master keys. It is made at the first start, readable for its
 	// owner alone, and read again when it changes. By default it is
-	// gateway/keys.json in the node's directory.
+	// gateway/keys.json in the node's directory. Beside it, in the same folder, lie
+	// application-keys.json and operator-keys.json, once there are such keys.
 	KeyFile string `yaml:"keyFile"`
 
 	// Keys are master keys that count instead of KeyFile, if any is set.

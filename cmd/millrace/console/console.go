@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/millrace/millrace/cmd/millrace/internal/attempts"
 	"github.com/millrace/millrace/cmd/millrace/internal/inspect"
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/store"
@@ -53,7 +54,7 @@ type Console struct {
 	sampler  *sampler
 	letters  *letterBoard
 	work     *works
-	failures failures
+	failures attempts.Counter
 	pages    map[string]*template.Template
 	handler  http.Handler
 	ended    chan struct{} // closed when Run ends

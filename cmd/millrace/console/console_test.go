@@ -222,22 +222,6 @@ func TestFormsOfStrangers(t *testing.T) {
 	})
 }
 
-func TestFailuresOfSigningIn(t *testing.T) {
-	var f failures
-	now := time.Now()
-	if n := f.count(now); n != 1 {
-		t.Errorf("the first is told as %d", n)
-	}
-	for range 500 {
-		if n := f.count(now.Add(failuresEvery - 1)); n != 0 {
-			t.Fatalf("%d are told too early", n)
-		}
-	}
-	if n := f.count(now.Add(failuresEvery)); n != 501 {
-		t.Errorf("%d are told then, want 501", n)
-	}
-}
-
 func TestViewersAreBounded(t *testing.T) {
 	s := newSampler(inspect.New(&inspect.Config{}))
 	for range viewersMax {

@@ -192,7 +192,7 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, 1<<14)
 	key, to := strings.TrimSpace(r.PostFormValue("key")), local(r.PostFormValue("to"))
 	if c.sessions.keyRole(key) == RoleNone {
-		if n := c.failures.count(time.Now()); n > 0 {
+		if n := c.failures.Count(time.Now()); n > 0 {
 			c.log.Warn("console: somebody tried to sign in with a key that is not in force", "from", r.RemoteAddr, "times", n)
 		}
 		c.render(w, r, http.StatusUnauthorized, "sign-in", signInPage{
@@ -203,30 +203,6 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 	}
 	setCookie(w, r, c.sessions.begin(session{key: key}))
 	http.Redirect(w, r, to, http.StatusSeeOther)
-}
-
-// failuresEvery is the least time between two lines of the log about keys that are not in force.
-const failuresEvery = 10 * time.Second
-
-// failures counts keys that are not in force, of which one line in failuresEvery tells: whoever tries
-// many must not fill the log.
-type failures struct {
-	mu     sync.Mutex
-	told   time.Time
-	untold int
-}
-
-// count counts one more; it returns how many are to be told of now, 0 if it is too early.
-func (f *failures) count(now time.Time) int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.untold++
-	if now.Sub(f.told) < failuresEvery {
-		return 0
-	}
-	n := f.untold
-	f.told, f.untold = now, 0
-	return n
 }
 
 func (c *Console) signOut(w http.ResponseWriter, r *http.Request) {

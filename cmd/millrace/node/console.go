@@ -6,6 +6,7 @@ import (
 
 	"github.com/millrace/millrace/cmd/millrace/console"
 	"github.com/millrace/millrace/cmd/millrace/internal/inspect"
+	"github.com/millrace/millrace/cmd/millrace/internal/operator"
 )
 
 // openConsole opens the console of a store, on the listener of health and metrics. People sign in
@@ -24,10 +25,12 @@ func (n *Node) openConsole(context.Context) error {
 		n.log.Error("there is no console, because nobody could sign in", slog.Any("error", err))
 		return nil // the store is worth more; a gateway says the same, and ends
 	}
+	looks := inspect.Config{
+		JetStream: n.js, Client: n.client, Registry: n.registry, Replicas: ReplicasWish(n.cfg), Log: n.cfg.Feed.Log,
+	}
+	n.openOperator(looks)
 	n.console = console.New(&console.Config{
-		Inspect: inspect.Config{
-			JetStream: n.js, Client: n.client, Registry: n.registry, Replicas: ReplicasWish(n.cfg), Log: n.cfg.Feed.Log,
-		},
+		Inspect: looks,
 		KeyRole: func(key string) console.Role {
 			switch read, write := keys.Allows(key); {
 			case write:
@@ -40,6 +43,16 @@ func (n *Node) openConsole(context.Context) error {
 		Loopback: n.listener.loopback, Logger: n.log,
 	})
 	return nil
+}
+
+// openOperator opens what keys of operators allow, beside the console: they are sent as they are, too.
+func (n *Node) openOperator(looks inspect.Config) {
+	keys, err := operator.OpenKeys(operator.KeysPath(&n.cfg.Gateway), n.log)
+	if err != nil {
+		n.log.Error("keys of operators are not taken", slog.Any("error", err))
+		return // the store is worth more
+	}
+	n.operator = operator.New(&operator.Config{Inspect: looks, Keys: keys, Logger: n.log})
 }
 
 // ConsoleURL is where the console is; "" if it is off.

@@ -188,6 +188,9 @@ func (n *Node) web() *http.Server {
 	if n.telemetry != nil {
 		mux.Handle("GET /metrics", n.listener.guarded(n.telemetry.Handler()))
 	}
+	if n.operator != nil {
+		mux.Handle("/operator/", n.operator)
+	}
 	if n.console != nil {
 		mux.Handle("/", n.console)
 	}

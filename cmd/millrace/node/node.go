@@ -4,7 +4,7 @@
 // A node is made of layers; each is opened after those below it and stopped
 // before them:
 //
-//	HTTP: /healthz /readyz /metrics, the console          off the loopback with TLS and keys
+//	HTTP: /healthz /readyz /metrics, console, /operator/  off the loopback with TLS and keys
 //	gateway: the Cosmos DB protocol                       finishes requests, then
 //	worker: lease manager, host, pipelines.Supervisor     drains first
 //	store:  lease manager, engine, owner.Server           then this
@@ -36,6 +36,7 @@ import (
 	"github.com/millrace/millrace/cmd/millrace/console"
 	"github.com/millrace/millrace/cmd/millrace/internal/await"
 	"github.com/millrace/millrace/cmd/millrace/internal/memory"
+	"github.com/millrace/millrace/cmd/millrace/internal/operator"
 	"github.com/millrace/millrace/configs"
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/guard"
@@ -114,6 +115,7 @@ type Node struct {
 	keys       *gateway.KeyRing      // nil: nobody needs them
 	listener   *admin                // nil: off
 	console    *console.Console      // nil: off
+	operator   *operator.Server      // nil: off
 	gateway    *gateway.Listener     // nil: off
 	scripts    *script.Engine        // nil: scripts are not run
 

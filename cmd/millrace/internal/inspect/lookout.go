@@ -109,3 +109,18 @@ func (l *Lookout) Newest(ctx context.Context) *Around {
 
 // Wait waits for the end of what is under way.
 func (l *Lookout) Wait() { l.asking.Wait() }
+
+// Read reads where pipelines stand, with what a Lookout sees beside them.
+func Read(ctx context.Context, i *Inspector, beside *Lookout) (*status.Status, error) {
+	beside.Begin(ctx, time.Now())
+	st, err := i.Pipelines(ctx)
+	if err != nil {
+		return nil, err
+	}
+	seen := beside.Newest(ctx)
+	if seen == nil {
+		return nil, context.Cause(ctx)
+	}
+	seen.AddTo(st)
+	return st, nil
+}

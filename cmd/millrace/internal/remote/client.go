@@ -57,15 +57,15 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	if c.timeout <= 0 {
 		c.timeout = timeoutDefault
 	}
-	if err := checkEndpoint(c.endpoint); err != nil {
+	if err := CheckEndpoint(c.endpoint); err != nil {
 		return nil, err
 	}
 	credential, err := azcosmos.NewKeyCredential(cfg.Key)
 	if err != nil {
 		// The cause may hold a part of the key.
-		return nil, configError("the key is not one of an account: base64 is expected, such as millrace keys show primary prints")
+		return nil, NewConfigError("the key is not one of an account: base64 is expected, such as millrace keys show primary prints")
 	}
-	if c.http, err = newHTTPClient(cfg.CA); err != nil {
+	if c.http, err = NewHTTPClient(cfg.CA); err != nil {
 		return nil, err
 	}
 	c.sdk, err = azcosmos.NewClientWithKey(c.endpoint, credential, &azcosmos.ClientOptions{ClientOptions: azcore.ClientOptions{
@@ -75,7 +75,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 		PerCallPolicies: []policy.Policy{keyPolicy{}},
 	}})
 	if err != nil {
-		return nil, configError("endpoint %s: %v", c.endpoint, err)
+		return nil, NewConfigError("endpoint %s: %v", c.endpoint, err)
 	}
 	if err := c.probe(ctx); err != nil {
 		c.Close()
@@ -84,10 +84,11 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	return c, nil
 }
 
-func checkEndpoint(endpoint string) error {
+// CheckEndpoint returns a *ConfigError unless endpoint is the URL of one, without a path.
+func CheckEndpoint(endpoint string) error {
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.Path != "" || u.RawQuery != "" || u.User != nil {
-		return configError("endpoint %s: a URL such as https://localhost:8081 is expected", endpoint)
+		return NewConfigError("endpoint %s: a URL such as https://localhost:8081 is expected", endpoint)
 	}
 	return nil
 }
@@ -102,7 +103,7 @@ func (c *Client) Close() {
 func (c *Client) Container(ctx context.Context, database, name string) (*Container, error) {
 	sdk, err := c.sdk.NewContainer(database, name)
 	if err != nil {
-		return nil, configError("container %s/%s: %v", database, name, err)
+		return nil, NewConfigError("container %s/%s: %v", database, name, err)
 	}
 	var properties azcosmos.ContainerProperties
 	err = c.do(ctx, func(ctx context.Context) error {
@@ -142,7 +143,7 @@ func (c *Client) info(database string, p *azcosmos.ContainerProperties) store.Co
 func (c *Client) Containers(ctx context.Context, database string) ([]store.ContainerInfo, error) {
 	db, err := c.sdk.NewDatabase(database)
 	if err != nil {
-		return nil, configError("database %s: %v", database, err)
+		return nil, NewConfigError("database %s: %v", database, err)
 	}
 	var infos []store.ContainerInfo
 	for pages := db.NewQueryContainersPager("SELECT * FROM c", nil); pages.More(); {
@@ -168,7 +169,7 @@ func (c *Client) Containers(ctx context.Context, database string) ([]store.Conta
 func (c *Client) Create(ctx context.Context, database, name string, spec store.ContainerSpec) error {
 	db, err := c.sdk.NewDatabase(database)
 	if err != nil {
-		return configError("database %s: %v", database, err)
+		return NewConfigError("database %s: %v", database, err)
 	}
 	err = c.do(ctx, func(ctx context.Context) error {
 		_, err := c.sdk.CreateDatabase(ctx, azcosmos.DatabaseProperties{ID: betweenQuotes(database)}, nil)

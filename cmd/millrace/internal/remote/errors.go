@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
@@ -27,7 +28,10 @@ type ConfigError struct{ error }
 // Unwrap returns the cause.
 func (e *ConfigError) Unwrap() error { return e.error }
 
-func configError(format string, args ...any) error { return &ConfigError{fmt.Errorf(format, args...)} }
+// NewConfigError returns a *ConfigError with a text as fmt.Errorf makes it.
+func NewConfigError(format string, args ...any) error {
+	return &ConfigError{fmt.Errorf(format, args...)}
+}
 
 // UnreachableError says that an endpoint did not answer, or not in the protocol. It
 // matches store.ErrUnavailable.
@@ -116,18 +120,23 @@ func (c *Client) translate(err error) error {
 	if answer, ok := errors.AsType[*azcore.ResponseError](err); ok {
 		return c.refusal(answer)
 	}
+	return TransportError(c.endpoint, c.timeout, err)
+}
+
+// TransportError translates the error of a request that was not answered within a time.
+func TransportError(endpoint string, timeout time.Duration, err error) error {
 	if untrusted(err) {
-		return &TrustError{Endpoint: c.endpoint, Cause: innermost(err)}
+		return &TrustError{Endpoint: endpoint, Cause: innermost(err)}
 	}
 	switch {
 	case errors.Is(err, http.ErrSchemeMismatch):
-		return &UnreachableError{Endpoint: c.endpoint, Cause: errors.New("it speaks plain HTTP; name it as http://…")}
+		return &UnreachableError{Endpoint: endpoint, Cause: errors.New("it speaks plain HTTP; name it as http://…")}
 	case errors.Is(err, context.Canceled):
 		return err
 	case errors.Is(err, context.DeadlineExceeded):
-		return &UnreachableError{Endpoint: c.endpoint, Cause: fmt.Errorf("no answer within %s", c.timeout)}
+		return &UnreachableError{Endpoint: endpoint, Cause: fmt.Errorf("no answer within %s", timeout)}
 	}
-	return &UnreachableError{Endpoint: c.endpoint, Cause: innermost(err)}
+	return &UnreachableError{Endpoint: endpoint, Cause: innermost(err)}
 }
 
 // refusal translates an answer.

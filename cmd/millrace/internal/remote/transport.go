@@ -19,21 +19,22 @@ import (
 // idleMax is how many connections are kept for the next request.
 const idleMax = 4096
 
-// newHTTPClient returns a client that trusts the certificates in ca too.
-func newHTTPClient(ca string) (*http.Client, error) {
+// NewHTTPClient returns a client that trusts the certificates in ca too, a PEM file, and follows nobody elsewhere; or
+// *ConfigError.
+func NewHTTPClient(ca string) (*http.Client, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = idleMax, idleMax
 	if ca != "" {
 		data, err := os.ReadFile(ca)
 		if err != nil {
-			return nil, configError("read the certificate to trust: %w", err)
+			return nil, NewConfigError("read the certificate to trust: %w", err)
 		}
 		pool, err := x509.SystemCertPool()
 		if err != nil {
 			pool = x509.NewCertPool()
 		}
 		if !pool.AppendCertsFromPEM(data) {
-			return nil, configError("%s holds no certificate in PEM form", ca)
+			return nil, NewConfigError("%s holds no certificate in PEM form", ca)
 		}
 		transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	}
@@ -50,7 +51,7 @@ func (c *Client) probe(ctx context.Context) error {
 	defer cancel()
 	r, err := http.NewRequestWithContext(bounded, http.MethodGet, c.endpoint+"/", nil)
 	if err != nil {
-		return configError("endpoint %s: %v", c.endpoint, err)
+		return NewConfigError("endpoint %s: %v", c.endpoint, err)
 	}
 	resp, err := c.http.Do(r)
 	if err != nil {
