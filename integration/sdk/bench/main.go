@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -59,13 +60,27 @@ func main() {
 		fmt.Fprintln(os.Stderr, "bench: -run:", err)
 		os.Exit(2)
 	}
+	all := names(cases)
 	cases = slices.DeleteFunc(cases, func(w workload) bool { return !matches.MatchString(w.name) })
+	if len(cases) == 0 {
+		fmt.Fprintf(os.Stderr, "bench: -run %s matches no case; there are:\n%s\n", *only, strings.Join(all, "\n"))
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, &c, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1) //nolint:gocritic // nothing is left to stop
 	}
+}
+
+// names are those of the cases.
+func names(of []workload) []string {
+	all := make([]string, len(of))
+	for i, w := range of {
+		all[i] = w.name
+	}
+	return all
 }
 
 func run(ctx context.Context, c *config, out io.Writer) error {
