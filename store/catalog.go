@@ -262,7 +262,7 @@ func (c *Catalog) Create(ctx context.Context, database, name string, spec Contai
 	if err := errors.Join(spec.Check()...); err != nil {
 		return ContainerInfo{}, Refuse(StatusBadRequest, "container %s/%s: %v", database, name, err)
 	}
-	if err := c.admitNames(ctx, database, name); err != nil {
+	if err := AdmitNames(ctx, c.js, database, name); err != nil {
 		return ContainerInfo{}, err
 	}
 	info := ContainerInfo{

@@ -53,13 +53,17 @@ const databasePrefix = "database."
 
 func databaseKey(name string) string { return databasePrefix + naming.Token(name) }
 
-// admitNames refuses names that a process of an earlier release cannot read, as long as there may be one.
-func (c *Catalog) admitNames(ctx context.Context, names ...string) error {
+// AdmitNames refuses names that a process of an earlier release cannot read, as long as there may be one; without a
+// catalog nobody knows that there is none.
+func AdmitNames(ctx context.Context, js jetstream.JetStream, names ...string) error {
 	i := slices.IndexFunc(names, func(name string) bool { return !naming.IsPlain(name) })
 	if i < 0 {
 		return nil
 	}
-	level, err := featurelevel.Read(ctx, c.js)
+	level, err := featurelevel.Read(ctx, js)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		level, err = 1, nil
+	}
 	if err != nil || level >= featurelevel.WideNames {
 		return err
 	}
@@ -81,7 +85,7 @@ func (c *Catalog) CreateDatabaseWith(ctx context.Context, name string, policies 
 	if err := CheckDatabaseName(name); err != nil {
 		return DatabaseInfo{}, err
 	}
-	if err := c.admitNames(ctx, name); err != nil {
+	if err := AdmitNames(ctx, c.js, name); err != nil {
 		return DatabaseInfo{}, err
 	}
 	exists := Refuse(StatusConflict, "database %s exists already", name)

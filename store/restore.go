@@ -103,7 +103,7 @@ func (c *Catalog) RestoreContainer(ctx context.Context, info ContainerInfo, back
 	if !errors.Is(err, ErrNotFound) {
 		return is, err
 	}
-	if err := c.admitNames(ctx, info.Database, info.Name); err != nil {
+	if err := AdmitNames(ctx, c.js, info.Database, info.Name); err != nil {
 		return is, err
 	}
 	info.GivenRID = info.RID().String() // clients' links, and their places in read feeds, go on to hold
@@ -173,7 +173,7 @@ func (c *Catalog) RestoreReady(ctx context.Context, info *ContainerInfo) error {
 
 // RestoreDatabase records a database as a backup has it; one that is there stays.
 func (c *Catalog) RestoreDatabase(ctx context.Context, name string, record []byte) error {
-	if err := c.admitNames(ctx, name); err != nil {
+	if err := AdmitNames(ctx, c.js, name); err != nil {
 		return err
 	}
 	_, err := c.kv.Create(ctx, databaseKey(name), record)

@@ -41,7 +41,8 @@ func ParseName(text string) (feed.ResourceID, Name, error) {
 
 // Fix makes the buckets again, as far as anything tells what stood in them, and
 // reports what it did and what is left. names are those to give to containers that
-// the catalog does not name. It may be called again.
+// the catalog does not name; those that an earlier release cannot read are refused as long as one may share the data,
+// and nothing is changed then. It may be called again.
 func (d *Doctor) Fix(ctx context.Context, names map[feed.ResourceID]Name) (*Report, error) {
 	f, err := d.begin(ctx, names)
 	if err != nil {
@@ -52,6 +53,11 @@ func (d *Doctor) Fix(ctx context.Context, names map[feed.ResourceID]Name) (*Repo
 
 // begin looks at what there is.
 func (d *Doctor) begin(ctx context.Context, names map[feed.ResourceID]Name) (*fixer, error) {
+	for id, name := range names {
+		if err := store.AdmitNames(ctx, d.js, name.Database, name.Container); err != nil {
+			return nil, fmt.Errorf("container %s: %w", id, err)
+		}
+	}
 	f := &fixer{Doctor: d, names: names, seen: map[string]uint64{}, refused: map[feed.ResourceID]error{}}
 	// Before the look: a record that has a revision before it and behind it has been looked at in
 	// that revision.

@@ -1,9 +1,11 @@
 package doctor_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/millrace/millrace/pipelines/doctor"
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/featurelevel"
 )
 
 // TestFix_LeavesWhatWasWrittenSinceTheLook: another process may have repaired or made a record
@@ -166,5 +169,44 @@ func TestFix_LeavesWhatIsRestoredOfADeletedContainer(t *testing.T) {
 	w.open()
 	if again := w.container("brief"); again.ID != info.ID || again.State != store.ContainerReady {
 		t.Errorf("it is %+v, and was %+v", again, info)
+	}
+}
+
+// TestFix_GivesNoNameThatEarlierReleasesCannotRead: as long as one may share the data.
+func TestFix_GivesNoNameThatEarlierReleasesCannotRead(t *testing.T) {
+	t.Parallel()
+	w := newSoundWard(t)
+	kv := w.bucket(store.CatalogBucket)
+	entry, err := kv.Get(t.Context(), "container.default.product")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var info store.ContainerInfo
+	if err := json.Unmarshal(entry.Value(), &info); err != nil {
+		t.Fatal(err)
+	}
+	w.lose(store.CatalogBucket, "container.default.product")
+	stream, err := w.js.Stream(t.Context(), "KV_"+store.CatalogBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := stream.CachedInfo().Config
+	cfg.Metadata = map[string]string{"millrace.level": strconv.Itoa(featurelevel.WideNames - 1)}
+	if _, err := w.js.UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	names := map[feed.ResourceID]doctor.Name{info.ID: {Database: "default", Container: "all products"}}
+	if _, err := w.doctor.Fix(t.Context(), names); err == nil || !strings.Contains(err.Error(), "millrace upgrade --finish") {
+		t.Errorf("the name was taken: %v", err)
+	}
+	if _, err := kv.Get(t.Context(), "container.default.product"); !errors.Is(err, jetstream.ErrKeyNotFound) {
+		t.Errorf("a refusal has changed the catalog: %v", err)
+	}
+	cfg.Metadata = map[string]string{"millrace.level": strconv.Itoa(featurelevel.Newest)}
+	if _, err := w.js.UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := w.doctor.Fix(t.Context(), names); err != nil || !strings.Contains(fmt.Sprint(r.Done), "all products") {
+		t.Errorf("at the newest level: %+v, %v", r, err)
 	}
 }
