@@ -16,29 +16,45 @@ import (
 func TestStoresCountOrders(t *testing.T) {
 	for _, store := range anchor.Stores() {
 		t.Run(store, func(t *testing.T) {
-			task := &anchor.Task{
-				Store: store, Dir: t.TempDir(), Seed: 1, Customers: 50, Warmup: 10 * time.Millisecond, Window: 100 * time.Millisecond,
-				Workloads: []anchor.Workload{{Name: "many", Clients: 8, Customer: -1}, {Name: "hot", Clients: 8}, {Name: "one", Clients: 1, Customer: -1}},
-			}
-			var names []string
-			err := run(t.Context(), task, func(r anchor.Result) error {
-				names = append(names, r.Workload)
-				if r.PerSecond <= 0 || r.P50 <= 0 || r.P99 < r.P50 || r.CPU <= 0 {
-					t.Errorf("%+v: that was not measured", r)
+			// Where a machine has other things to do no client may come to its turn in a short time.
+			for window := 100 * time.Millisecond; ; window *= 4 {
+				missed := countOrders(t, store, window)
+				if missed == nil {
+					return
 				}
-				return nil
-			})
-			if skip, ok := errors.AsType[*anchor.SkippedError](err); ok {
-				t.Skip(skip)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if len(names) != len(task.Workloads) {
-				t.Errorf("results of %q, want of %d workloads", names, len(task.Workloads))
+				if window > 5*time.Second {
+					t.Fatalf("%+v: that was not measured in %s", *missed, window)
+				}
 			}
 		})
 	}
+}
+
+// countOrders measures a store for so long, and returns a result that has no figures; nil if all have.
+func countOrders(t *testing.T, store string, window time.Duration) (missed *anchor.Result) {
+	t.Helper()
+	task := &anchor.Task{
+		Store: store, Dir: t.TempDir(), Seed: 1, Customers: 50, Warmup: 10 * time.Millisecond, Window: window,
+		Workloads: []anchor.Workload{{Name: "many", Clients: 8, Customer: -1}, {Name: "hot", Clients: 8}, {Name: "one", Clients: 1, Customer: -1}},
+	}
+	results := 0
+	err := run(t.Context(), task, func(r anchor.Result) error {
+		results++
+		if r.PerSecond <= 0 || r.P50 <= 0 || r.P99 < r.P50 || r.CPU <= 0 {
+			missed = &r
+		}
+		return nil
+	})
+	if skip, ok := errors.AsType[*anchor.SkippedError](err); ok {
+		t.Skip(skip)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if results != len(task.Workloads) {
+		t.Errorf("%d results, want one of each of %d workloads", results, len(task.Workloads))
+	}
+	return missed
 }
 
 // unsynced is a store that says at once that an order is durable.
