@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -138,28 +139,31 @@ const (
 	lookTime = lookInterval - 100*time.Millisecond
 )
 
-// lookForOwner calls gone when an attempt waits in vain, because its owner has died since, or another one has come: so the
-// next attempt finds that one when it serves, and not when the time of this one is over. An owner that is slow answers the
-// question for its state, beside all that it does.
+// lookForOwner calls gone when an attempt that was sent at that time waits in vain, because its owner has died since, or
+// another one has come: so the next attempt finds that one when it serves, and not when the time of this one is over. An
+// owner that is slow answers the question for its state, beside all that it does.
 //
-//	nobody has the subject              the owner has gone with what it was asked
-//	no answer, and later one            it stood still, or another has taken over
-//	an answer, or none                  it is slow, or stands still: the attempt goes on
+//	nobody has the subject                 the owner has gone with what it was asked
+//	one that took requests later only      the one before it had the subject no more when the request came to its
+//	                                       server, by a route from another that did not know it yet: nobody has it
+//	no answer, and later one               it stood still, or another has taken over
+//	an answer, or none                     it is slow, or stands still: the attempt goes on
 //
 // silent tells what the last look has found, from one attempt to the next.
-func (c *Client) lookForOwner(attempt context.Context, p feed.Partition, silent *atomic.Bool, gone func()) {
+func (c *Client) lookForOwner(attempt context.Context, p feed.Partition, sent time.Time, silent *atomic.Bool, gone func()) {
 	r := &Request{Partition: p, Status: &StatusRequest{}}
 	data := AppendRequest(nil, r)
 	tick := time.NewTicker(lookInterval)
 	defer tick.Stop()
 	for {
+		waits := time.Since(sent)
 		looking, cancel := context.WithTimeout(attempt, lookTime)
-		_, err := c.request(looking, r, data)
+		msg, err := c.request(looking, r, data)
 		cancel()
 		switch {
 		case attempt.Err() != nil:
 			return
-		case errors.Is(err, nats.ErrNoResponders), err == nil && silent.Load():
+		case errors.Is(err, nats.ErrNoResponders), err == nil && silent.Load(), err == nil && listensFor(msg) < waits:
 			silent.Store(false)
 			gone()
 			return
@@ -171,6 +175,15 @@ func (c *Client) lookForOwner(attempt context.Context, p feed.Partition, silent 
 		case <-tick.C:
 		}
 	}
+}
+
+// listensFor returns for how long the owner has taken requests that answers with its state.
+func listensFor(answer *nats.Msg) time.Duration {
+	resp, err := DecodeResponse(answer.Data)
+	if err != nil || resp.Status == nil || resp.Status.Listens == 0 {
+		return math.MaxInt64 // it does not tell
+	}
+	return resp.Status.Listens
 }
 
 // request sends a request to the subject of its kind.

@@ -442,7 +442,8 @@ func (c *Client) once(ctx context.Context, r *Request, h Handler, within time.Du
 	attempt, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	if r.mayRepeat() {
-		looks := time.AfterFunc(lookInterval, func() { c.lookForOwner(attempt, r.Partition, silent, cancel) })
+		sent := time.Now()
+		looks := time.AfterFunc(lookInterval, func() { c.lookForOwner(attempt, r.Partition, sent, silent, cancel) })
 		defer looks.Stop()
 	}
 	msg, err := c.request(attempt, r, data)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -15,17 +16,20 @@ import (
 func TestLookForOwner_FindsThatAnAttemptWaitsInVain(t *testing.T) {
 	t.Parallel()
 	p := feed.Partition{Container: "c", Number: 1}
-	answer := func(m *nats.Msg) {
-		if err := m.Respond(EncodeResponse(&Response{Status: &PartitionStatus{}}, &Request{Status: &StatusRequest{}})); err != nil {
+	listens := func(m *nats.Msg, since time.Duration) {
+		if err := m.Respond(EncodeResponse(&Response{Status: &PartitionStatus{Listens: since}}, &Request{Status: &StatusRequest{}})); err != nil {
 			t.Error(err)
 		}
 	}
+	answer := func(m *nats.Msg) { listens(m, 0) }
 	for name, c := range map[string]struct {
 		looks func(n int32, m *nats.Msg) // nil: nobody has the subject
 		gone  bool
 	}{
 		"nobody is there":       {nil, true},
 		"an owner that is slow": {func(_ int32, m *nats.Msg) { answer(m) }, false},
+		"one that was there":    {func(_ int32, m *nats.Msg) { listens(m, time.Hour) }, false},
+		"one that came later":   {func(_ int32, m *nats.Msg) { listens(m, time.Second) }, true},
 		"one that stands still": {func(int32, *nats.Msg) {}, false},
 		"one that stood still, or is new": {func(n int32, m *nats.Msg) {
 			if n > 1 {
@@ -52,7 +56,7 @@ func TestLookForOwner_FindsThatAnAttemptWaitsInVain(t *testing.T) {
 				defer func() { _ = sub.Unsubscribe() }()
 			}
 			gone := false
-			(&Client{nc: nc}).lookForOwner(attempt, p, new(atomic.Bool), func() { gone = true })
+			(&Client{nc: nc}).lookForOwner(attempt, p, time.Now().Add(-time.Minute), new(atomic.Bool), func() { gone = true })
 			if gone != c.gone {
 				t.Errorf("gone: %t after %d looks", gone, n.Load())
 			}

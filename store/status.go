@@ -25,14 +25,16 @@ var statusKind = kind{
 
 // PartitionStatus is how a partition is.
 type PartitionStatus struct {
-	Owner   string       `json:"owner"`
-	Epoch   uint64       `json:"epoch"`
-	Log     feed.LogID   `json:"log"`
-	Applied feed.LSN     `json:"applied"`
-	Synced  feed.LSN     `json:"synced"` // covered by a sync of the engine
-	Changes uint64       `json:"changes"`
-	Indexes []IndexState `json:"indexes,omitempty"`
-	Rules   []RuleState  `json:"rules,omitempty"`
+	Owner string `json:"owner"`
+	Epoch uint64 `json:"epoch"`
+	// Listens is for how long the owner has taken requests, in nanoseconds; 0 if it is of a release that does not tell.
+	Listens time.Duration `json:"listens,omitempty"`
+	Log     feed.LogID    `json:"log"`
+	Applied feed.LSN      `json:"applied"`
+	Synced  feed.LSN      `json:"synced"` // covered by a sync of the engine
+	Changes uint64        `json:"changes"`
+	Indexes []IndexState  `json:"indexes,omitempty"`
+	Rules   []RuleState   `json:"rules,omitempty"`
 	// Refusing says why writes are refused; "" if they are not.
 	Refusing string `json:"refusing,omitempty"`
 	// Unreadable says that reads are refused too.

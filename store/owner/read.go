@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"sync"
+	"time"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/document"
@@ -313,6 +314,9 @@ var statusHandler = handler{
 func (p *Partition) status() *store.Response {
 	st := &store.PartitionStatus{
 		Owner: p.owner, Epoch: p.lease.Epoch(), Log: p.feed.ID(), Queue: len(p.queue), FanOuts: int(p.fanOuts.Load()),
+	}
+	if since := p.listens.Load(); since != nil {
+		st.Listens = time.Since(*since)
 	}
 	st.Scrub, st.Trim = p.scrubbed.Load(), p.trim.Load()
 	if taken := p.copied.Load(); taken != nil && (taken.LSN > 0 || taken.Failed != "") {

@@ -42,6 +42,8 @@ func newSubscription(nc *nats.Conn) *subscription {
 func (s *Server) subscribe(ctx context.Context, p *Partition) (*subscription, error) {
 	ctx = context.WithoutCancel(ctx)
 	o := newSubscription(s.nc)
+	now := time.Now()
+	p.listens.Store(&now)
 	for _, subject := range []string{store.RequestSubject(p.id), store.ReadSubject(p.id)} {
 		readsOnly := subject == store.ReadSubject(p.id)
 		sub, err := s.nc.Subscribe(subject, o.receive(ctx, func(ctx context.Context, m *nats.Msg) {
