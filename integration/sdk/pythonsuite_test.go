@@ -43,7 +43,7 @@ var pythonTests = sync.OnceValues(func() (string, error) {
 })
 
 // TestSuite_Python runs the tests of the source distribution of azure-cosmos that are about items, containers, databases,
-// queries and aggregates.
+// queries and aggregates. They want queries over several partition keys left to plans, and some of them several ranges.
 func TestSuite_Python(t *testing.T) {
 	list := expected(t, "python.tsv")
 	tests, err := pythonTests()
@@ -54,7 +54,7 @@ func TestSuite_Python(t *testing.T) {
 	must(t, err)
 	stands, err := filepath.Abs(filepath.Join("python", "suite"))
 	must(t, err)
-	s := startEmulator(t, "MILLRACE_GATEWAY_SCRIPTS_ENABLED=true")
+	s := startEmulator(t, "MILLRACE_GATEWAY_SCRIPTS_ENABLED=true", "MILLRACE_GATEWAY_STRICT=true", "MILLRACE_GATEWAY_PARTITIONS=2")
 	results := filepath.Join(t.TempDir(), "results.xml")
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()

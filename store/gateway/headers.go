@@ -4,6 +4,7 @@ package gateway
 // them so.
 const (
 	headerQueryPlan     = "X-Ms-Cosmos-Is-Query-Plan-Request"
+	headerFeatures      = "X-Ms-Cosmos-Supported-Query-Features"
 	headerBatch         = "X-Ms-Cosmos-Is-Batch-Request"
 	headerBatchAtomic   = "X-Ms-Cosmos-Batch-Atomic"
 	headerBatchContinue = "X-Ms-Cosmos-Batch-Continue-On-Error"

@@ -2,33 +2,18 @@ package gateway
 
 import (
 	"net/http"
+	"slices"
+	"strings"
 
+	"github.com/millrace/millrace/store/clientplan"
 	"github.com/millrace/millrace/store/query"
 )
 
 // queryPlan tells a client how to run a query by itself.
 type queryPlan struct {
-	Version int          `json:"partitionedQueryExecutionInfoVersion"`
-	Info    queryInfo    `json:"queryInfo"`
-	Ranges  []queryRange `json:"queryRanges"`
-}
-
-// queryInfo says what the client must do with the rows: nothing.
-type queryInfo struct {
-	DistinctType                string            `json:"distinctType"`
-	Top                         *int64            `json:"top"`
-	Offset                      *int64            `json:"offset"`
-	Limit                       *int64            `json:"limit"`
-	OrderBy                     []string          `json:"orderBy"`
-	OrderByExpressions          []string          `json:"orderByExpressions"`
-	GroupByExpressions          []string          `json:"groupByExpressions"`
-	GroupByAliases              []string          `json:"groupByAliases"`
-	Aggregates                  []string          `json:"aggregates"`
-	GroupByAliasToAggregateType map[string]string `json:"groupByAliasToAggregateType"`
-	RewrittenQuery              string            `json:"rewrittenQuery"`
-	HasSelectValue              bool              `json:"hasSelectValue"`
-	DCountInfo                  *struct{}         `json:"dCountInfo"`
-	HasNonStreamingOrderBy      bool              `json:"hasNonStreamingOrderBy"`
+	Version int             `json:"partitionedQueryExecutionInfoVersion"`
+	Info    clientplan.Info `json:"queryInfo"`
+	Ranges  []queryRange    `json:"queryRanges"`
 }
 
 type queryRange struct {
@@ -47,8 +32,12 @@ type queryRange struct {
 //	                             range 2   none
 const wholeMark = "/* millrace: the first range answers for all */ "
 
+// partMark begins the rewritten text of a query that a client merges, as with gateway.strict. Cosmos DB would not take
+// such texts from people, and a range takes them from its clients.
+const partMark = "/* millrace: a range's part of a plan */ "
+
 // planQuery answers the plan of a query. By the plan the client only appends the answers of the
-// ranges.
+// ranges; with gateway.strict it merges them, as in Cosmos DB.
 func (s *Server) planQuery(x *exchange) error {
 	c, err := s.collection(x)
 	if err != nil {
@@ -58,33 +47,54 @@ func (s *Server) planQuery(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	q, err := spec.query()
+	text, q, err := spec.query(s.cfg.Strict)
 	if err != nil {
 		return err
 	}
-	if err := s.strictly(x.ctx, c, spec.Text, q); err != nil {
+	if err := s.strictly(x.ctx, c, q); err != nil {
 		return err
 	}
 	sc, err := c.scope(x)
 	if err != nil {
 		return err
 	}
-	rewritten := ""
-	if len(sc.partitions) > 1 && !independentRanges(q) {
+	plan := queryPlan{
+		Version: 2, Info: clientplan.Whole(),
+		Ranges: []queryRange{{Min: sc.span.Min.Hex(), Max: sc.span.Max.Hex(), IsMinInclusive: true}},
+	}
+	merged := false
+	if s.cfg.Strict && !independentRanges(q) {
+		if plan.Info, merged, err = mergedPlan(x, text, q); err != nil {
+			return err
+		}
+	}
+	if !merged && len(sc.partitions) > 1 && !independentRanges(q) {
 		if !sc.whole { // the first range, which answers, may be none of those that the client asks
 			return refuse(http.StatusBadRequest, "there is no plan for a part of a container in several ranges; ask the query without one")
 		}
-		rewritten = wholeMark + spec.Text
+		plan.Info.RewrittenQuery = wholeMark + spec.Text
 	}
-	none := []string{}
-	return x.answerJSON(http.StatusOK, chargeResource, queryPlan{
-		Version: 2,
-		Info: queryInfo{
-			DistinctType: "None", OrderBy: none, OrderByExpressions: none, GroupByExpressions: none, GroupByAliases: none, Aggregates: none,
-			GroupByAliasToAggregateType: map[string]string{}, RewrittenQuery: rewritten,
-		},
-		Ranges: []queryRange{{Min: sc.span.Min.Hex(), Max: sc.span.Max.Hex(), IsMinInclusive: true}},
-	})
+	return x.answerJSON(http.StatusOK, chargeResource, plan)
+}
+
+// mergedPlan returns the plan by which a client merges the rows of ranges; ok is false if the query has none.
+func mergedPlan(x *exchange, text, q *query.Query) (info clientplan.Info, ok bool, err error) {
+	info, features, ok := clientplan.Of(text, q)
+	if !ok {
+		return clientplan.Whole(), false, nil
+	}
+	info.RewrittenQuery = partMark + info.RewrittenQuery
+	header := x.header(headerFeatures)
+	if header == "" {
+		return info, true, nil
+	}
+	known := strings.FieldsFunc(header, func(r rune) bool { return r == ',' || r == ' ' })
+	for _, name := range features {
+		if !slices.Contains(known, name) {
+			return info, false, refuse(http.StatusBadRequest, "the query has features that this client has no plan for, such as %s: name the partition key, or ask by another SDK (gateway.strict)", name)
+		}
+	}
+	return info, true, nil
 }
 
 // wholeScope changes the scope of a marked query: for the first range to the whole container,

@@ -22,11 +22,11 @@ func (s *Server) queryItems(x *exchange) error {
 		return err
 	}
 	whole := sc.whole // as the client asks: the text of a plan may widen it
-	r, err := c.queryRequest(x, sc)
+	r, part, err := c.queryRequest(x, sc)
 	if err != nil {
 		return err
 	}
-	if s.cfg.Strict {
+	if s.cfg.Strict && (whole || !part) {
 		if err := s.checkStrictly(x, c, r, whole); err != nil {
 			return err
 		}
@@ -56,28 +56,29 @@ func (s *Server) queryItems(x *exchange) error {
 	return nil
 }
 
-// queryRequest reads the body and the headers of a query.
-func (c *collection) queryRequest(x *exchange, sc *scope) (*store.QueryRequest, error) {
+// queryRequest reads the body and the headers of a query. part says that it is a range's part of a plan.
+func (c *collection) queryRequest(x *exchange, sc *scope) (r *store.QueryRequest, part bool, err error) {
 	spec, err := parseQuery(x.body)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	// A query that planQuery has marked. With a key there is one range, and nothing to merge.
 	text, marked := strings.CutPrefix(spec.Text, wholeMark)
 	if marked && sc.key.IsZero() {
 		c.wholeScope(sc)
 	}
-	r := &store.QueryRequest{Text: text, Key: sc.key, Continuation: x.header(headerContinuation), System: true}
+	text, part = strings.CutPrefix(text, partMark)
+	r = &store.QueryRequest{Text: text, Key: sc.key, Continuation: x.header(headerContinuation), System: true}
 	for _, p := range spec.Params.list {
 		r.Params = append(r.Params, store.QueryParam{Name: p.Name, Value: p.Value})
 	}
 	if r.RowsMax, err = parseHeaderInt(x.header(headerPageItems), headerPageItems); err != nil {
-		return nil, err
+		return nil, part, err
 	}
 	if !sc.whole && sc.key.IsZero() && len(sc.partitions) > 0 {
 		r.Range, err = sc.oneRange()
 	}
-	return r, err
+	return r, part, err
 }
 
 // checkOneKey refuses a query that no header allows to read more than one partition key, unless its

@@ -66,20 +66,23 @@ func parseQuery(body []byte) (*querySpec, error) {
 	return &spec, nil
 }
 
-// query returns the query with its parameters.
-func (spec *querySpec) query() (*query.Query, error) {
-	q, err := query.ParseQuery(spec.Text)
-	if err != nil {
-		return nil, err
+// query returns the query, and the same with its parameters. strict has it read as Cosmos DB does.
+func (spec *querySpec) query(strict bool) (text, bound *query.Query, err error) {
+	parse := query.ParseQuery
+	if strict {
+		parse = parseStrict
+	}
+	if text, err = parse(spec.Text); err != nil {
+		return nil, nil, err
 	}
 	params := map[string][]byte{}
 	for _, p := range spec.Params.list {
 		params[p.Name] = p.Value
 	}
-	if q, err = q.Bind(params); err != nil {
-		return nil, refuse(http.StatusBadRequest, "%v", err)
+	if bound, err = text.Bind(params); err != nil {
+		return nil, nil, refuse(http.StatusBadRequest, "%v", err)
 	}
-	return q, nil
+	return text, bound, nil
 }
 
 func (s *Server) queryDatabases(x *exchange) error {
@@ -125,7 +128,7 @@ func (s *Server) queryResources(x *exchange, owner, name string, bodies []json.R
 	if err != nil {
 		return err
 	}
-	q, err := spec.query()
+	_, q, err := spec.query(false)
 	if err != nil {
 		return err
 	}

@@ -12,14 +12,23 @@ import (
 	"github.com/millrace/millrace/store/query"
 )
 
-// strictly refuses a query that Cosmos DB refuses, if the configuration says so: what query.ParseStrict refuses of its
-// text, and ORDER BY that the container's indexing policy does not serve. text has no mark of a plan.
-func (s *Server) strictly(ctx context.Context, c *collection, text string, q *query.Query) error {
+// parseStrict reads a query, and refuses what query.ParseStrict refuses.
+func parseStrict(text string) (*query.Query, error) {
+	q, err := query.ParseStrict(text)
+	if err == nil {
+		return q, nil
+	}
+	if _, wrong := query.ParseQuery(text); wrong != nil {
+		return nil, wrong // everywhere
+	}
+	return nil, refuse(http.StatusBadRequest, "the query is wrong: %v (gateway.strict)", err)
+}
+
+// strictly refuses an ORDER BY that Cosmos DB refuses because of the container's indexing policy, if the configuration
+// says so.
+func (s *Server) strictly(ctx context.Context, c *collection, q *query.Query) error {
 	if !s.cfg.Strict {
 		return nil
-	}
-	if _, err := query.ParseStrict(text); err != nil {
-		return refuse(http.StatusBadRequest, "the query is wrong: %v (gateway.strict)", err)
 	}
 	order := q.Order()
 	if len(order) == 0 || order[0].Path == nil { // of VectorDistance
@@ -41,13 +50,20 @@ func (s *Server) strictly(ctx context.Context, c *collection, text string, q *qu
 	return policy.serves(order)
 }
 
-// checkStrictly is strictly of a request. whole says that it names no part of the container.
+// checkStrictly refuses a query that Cosmos DB refuses. whole says that it names no part of the container.
 func (s *Server) checkStrictly(x *exchange, c *collection, r *store.QueryRequest, whole bool) error {
-	q, err := store.ParseQuery(r.Text, r.Params)
+	q, err := parseStrict(r.Text)
 	if err != nil {
 		return err
 	}
-	if err := s.strictly(x.ctx, c, r.Text, q); err != nil {
+	params := make(map[string][]byte, len(r.Params))
+	for _, p := range r.Params {
+		params[p.Name] = p.Value
+	}
+	if q, err = q.Bind(params); err != nil {
+		return refuse(http.StatusBadRequest, "%v", err)
+	}
+	if err := s.strictly(x.ctx, c, q); err != nil {
 		return err
 	}
 	if !whole {
@@ -138,9 +154,14 @@ func pointer(names []string) string {
 
 // strictlyServed refuses a query over several partition keys that Cosmos DB leaves to its clients, as it does: with a
 // substatus by which they fetch the plan and ask range by range. A client that has no plans, such as azcosmos, cannot
-// have it answered there either.
+// have it answered there either. Where the condition names one partition key the query is served, but for aggregates
+// without VALUE and GROUP BY.
 func (s *Server) strictlyServed(c *collection, q *query.Query) error {
-	if !s.cfg.Strict || !q.ReadsItems() || independentRanges(q) || c.namesOneKey(q) {
+	if !s.cfg.Strict || !q.ReadsItems() || independentRanges(q) {
+		return nil
+	}
+	parts := q.Parts()
+	if c.namesOneKey(q) && (parts.Value || len(parts.Groups) > 0 || q.Kind() != query.Grouped) {
 		return nil
 	}
 	return &failure{

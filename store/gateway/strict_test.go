@@ -110,14 +110,7 @@ func TestStrict_AcrossKeys(t *testing.T) {
 		if !strings.Contains(string(a.body), `"additionalErrorInfo"`) {
 			t.Errorf("%s: %s", text, a.body)
 		}
-		var plan struct {
-			Info struct{ RewrittenQuery string } `json:"queryInfo"`
-		}
-		w.ask("POST", docs, string(body), "x-ms-cosmos-is-query-plan-request", "True").is(200).into(&plan)
-		var rows []string
-		for _, id := range []string{"0", "1"} {
-			rows = append(rows, w.query(plan.Info.RewrittenQuery, rangeHeader, id)...)
-		}
+		rows := w.byPlan(text, "0", "1")
 		if got := strings.Join(rows, " "); got != want {
 			t.Errorf("%s gives %s by its plan, want %s", text, got, want)
 		}

@@ -1,6 +1,9 @@
 package query
 
-import "maps"
+import (
+	"maps"
+	"strings"
+)
 
 // root returns how a root is written.
 func (p *printer) root(root int) string {
@@ -41,6 +44,14 @@ func (p *printer) selection(s *selection) {
 		p.node(s.top, 0)
 		p.text(" ")
 	}
+	p.rows(s)
+	p.out = append(p.out, from...)
+	p.clauses(s)
+	p.aliases, p.open = aliases, p.open[:seen]
+}
+
+// rows writes what the rows are made of.
+func (p *printer) rows(s *selection) {
 	switch {
 	case s.star:
 		p.text("*")
@@ -57,9 +68,6 @@ func (p *printer) selection(s *selection) {
 			p.text(" AS " + f.as)
 		}
 	}
-	p.out = append(p.out, from...)
-	p.clauses(s)
-	p.aliases, p.open = aliases, p.open[:seen]
 }
 
 func (p *printer) from(s *selection) {
@@ -123,6 +131,87 @@ func (q *Query) Clauses() Clauses {
 	c.GroupBy = string(p.aside(func() { p.list(q.text.group) }))
 	c.OrderBy = string(p.aside(func() { p.orders(q.text.order) }))
 	return c
+}
+
+// Parts are the parts of a query as text, for who makes other queries of them. Parameters are in them as @name.
+type Parts struct {
+	Distinct bool
+	Top      bool   // its window is that of TOP, not of OFFSET LIMIT
+	Item     string // the alias of the item, "" if the item itself has none
+	First    string // the alias of what FROM names first, which SELECT * stands for
+	List     string // what stands between SELECT and FROM, without DISTINCT and TOP
+	Star     bool   // SELECT *
+	Value    bool   // SELECT VALUE, which has one output
+	Outputs  []Output
+	From     string // with FROM and JOIN, "" without
+	Where    string
+	Groups   []string
+	Orders   []OrderText
+	// Nearest says that the order is that of VectorDistance without ASC or DESC.
+	Nearest bool
+}
+
+// Output is an expression that rows are made of.
+type Output struct {
+	Name string // of the property in the row, "" with SELECT VALUE
+	Text string
+	// Aggregate is COUNT, SUM, AVG, MIN or MAX if the expression is one of these by itself, and Argument what it takes.
+	Aggregate, Argument string
+	// Composed says that the expression has an aggregate in it and is none by itself.
+	Composed bool
+	// Defined says that the value is never undefined: it is a constant, an array or an object.
+	Defined bool
+}
+
+// OrderText is an expression of ORDER BY.
+type OrderText struct {
+	Text string
+	Desc bool
+}
+
+// Parts returns the parts of the query.
+func (q *Query) Parts() Parts {
+	s, p := q.text, printer{container: q.container, aliases: map[int]string{}}
+	from := p.aside(func() { p.from(s) }) // names the aliases too
+	text := func(n node) string { return string(p.aside(func() { p.node(n, 0) })) }
+	parts := Parts{Distinct: s.distinct, Top: s.top != nil, Star: s.star, Value: s.value != nil, From: strings.TrimSpace(string(from))}
+	parts.List = string(p.aside(func() { p.rows(s) }))
+	for i, f := range s.from {
+		if f.of == nil {
+			parts.Item = f.alias
+		}
+		if i == 0 {
+			parts.First = f.alias
+		}
+	}
+	names := s.names()
+	for i, n := range s.outputs() {
+		o := Output{Text: text(n), Composed: aggregated(n)}
+		if s.value == nil {
+			o.Name = names[i]
+		}
+		if c, ok := n.(*call); ok && aggregates[c.name] {
+			o.Aggregate, o.Argument, o.Composed = c.name, text(c.args[0]), false
+		}
+		switch n := n.(type) {
+		case *literal:
+			o.Defined = n.value.typ != Undefined
+		case *array, *object:
+			o.Defined = true
+		}
+		parts.Outputs = append(parts.Outputs, o)
+	}
+	if s.where != nil {
+		parts.Where = text(s.where)
+	}
+	for _, n := range s.group {
+		parts.Groups = append(parts.Groups, text(n))
+	}
+	for _, o := range s.order {
+		parts.Orders = append(parts.Orders, OrderText{text(o.by), o.desc})
+		parts.Nearest = parts.Nearest || o.nearest
+	}
+	return parts
 }
 
 // orders writes what stands behind ORDER BY.

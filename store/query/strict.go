@@ -15,7 +15,8 @@ var serviceWords = map[string]bool{
 
 // ParseStrict is ParseQuery that also refuses what Cosmos DB refuses of a text, whatever its container has: so that a text
 // that is read here runs there. What it refuses is known from the recordings of its .NET SDK's tests and its
-// documentation.
+// documentation. It takes DISTINCT that is ordered by what is not selected, as the service does, where clients drop equal
+// rows: such a query is for a plan alone, and no Run gives its rows.
 func ParseStrict(text string) (*Query, error) { return parseAs(text, true) }
 
 // strictly refuses what Cosmos DB refuses. It does nothing unless the text is read by ParseStrict.
