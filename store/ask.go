@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -132,11 +131,14 @@ func (l *link) run(nc *nats.Conn, changed chan nats.Status) {
 }
 
 const (
-	// lookInterval is for how long an attempt is not answered before the client looks whether an owner is there, and how
-	// often it looks from then on.
+	// lookFirst is for how long an attempt is not answered before the client looks whether an owner is there, and
+	// lookInterval how often it looks from then on.
+	lookFirst    = 100 * time.Millisecond
 	lookInterval = 500 * time.Millisecond
 	// lookTime is how long it waits for the answer of one.
 	lookTime = lookInterval - 100*time.Millisecond
+	// routeTime is what NATS servers may take to tell each other who has a subject now.
+	routeTime = 100 * time.Millisecond
 )
 
 // lookForOwner calls gone when an attempt that was sent at that time waits in vain, because its owner has died since, or
@@ -144,31 +146,33 @@ const (
 // owner that is slow answers the question for its state, beside all that it does.
 //
 //	nobody has the subject                 the owner has gone with what it was asked
-//	one that took requests later only      the one before it had the subject no more when the request came to its
-//	                                       server, by a route from another that did not know it yet: nobody has it
+//	one that took requests later only,     the one before it had the subject no more when the request came to its
+//	or hardly before                       server, by a route from another that did not know it yet: nobody has it
 //	no answer, and later one               it stood still, or another has taken over
 //	an answer, or none                     it is slow, or stands still: the attempt goes on
 //
 // silent tells what the last look has found, from one attempt to the next.
 func (c *Client) lookForOwner(attempt context.Context, p feed.Partition, sent time.Time, silent *atomic.Bool, gone func()) {
-	r := &Request{Partition: p, Status: &StatusRequest{}}
-	data := AppendRequest(nil, r)
 	tick := time.NewTicker(lookInterval)
 	defer tick.Stop()
 	for {
-		waits := time.Since(sent)
-		looking, cancel := context.WithTimeout(attempt, lookTime)
-		msg, err := c.request(looking, r, data)
-		cancel()
-		switch {
-		case attempt.Err() != nil:
+		// All attempts that wait for one owner look together: a stall of it would meet as many questions as writes else.
+		looking := c.looks.DoChan(p.String(), func() (any, error) { return c.lookAt(p) })
+		select {
+		case <-attempt.Done():
 			return
-		case errors.Is(err, nats.ErrNoResponders), err == nil && silent.Load(), err == nil && listensFor(msg) < waits:
-			silent.Store(false)
-			gone()
-			return
+		case found := <-looking:
+			since, _ := found.Val.(time.Time)
+			if attempt.Err() != nil {
+				return
+			}
+			if errors.Is(found.Err, nats.ErrNoResponders) || found.Err == nil && (silent.Load() || since.After(sent.Add(-routeTime))) {
+				silent.Store(false)
+				gone()
+				return
+			}
+			silent.Store(found.Err != nil)
 		}
-		silent.Store(err != nil)
 		select {
 		case <-attempt.Done():
 			return
@@ -177,13 +181,23 @@ func (c *Client) lookForOwner(attempt context.Context, p feed.Partition, sent ti
 	}
 }
 
-// listensFor returns for how long the owner has taken requests that answers with its state.
-func listensFor(answer *nats.Msg) time.Duration {
-	resp, err := DecodeResponse(answer.Data)
-	if err != nil || resp.Status == nil || resp.Status.Listens == 0 {
-		return math.MaxInt64 // it does not tell
+// lookAt asks the owner of p for its state, and returns since when it takes requests, by the clock of this process and not
+// later than it did; no time if it does not tell.
+func (c *Client) lookAt(p feed.Partition) (since time.Time, err error) {
+	// Not of one of the attempts, which may end while others still wait.
+	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
+	defer cancel()
+	r := &Request{Partition: p, Status: &StatusRequest{}}
+	asked := time.Now()
+	msg, err := c.request(ctx, r, AppendRequest(nil, r))
+	if err != nil {
+		return time.Time{}, err
 	}
-	return resp.Status.Listens
+	resp, err := DecodeResponse(msg.Data)
+	if err != nil || resp.Status == nil || resp.Status.Listens == 0 {
+		return time.Time{}, nil //nolint:nilerr // it is there, whatever it says
+	}
+	return asked.Add(-resp.Status.Listens), nil
 }
 
 // request sends a request to the subject of its kind.

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store/query"
@@ -77,7 +78,8 @@ type Client struct {
 	logs    logs
 	quorum  *quorum
 	link    link
-	silent  sync.Map // feed.Partition to the time.Time from which on its standby is asked again before the owner
+	looks   singleflight.Group // for owners, by partition
+	silent  sync.Map           // feed.Partition to the time.Time from which on its standby is asked again before the owner
 }
 
 // NewClient returns a client that finds containers in catalog.
@@ -443,7 +445,7 @@ func (c *Client) once(ctx context.Context, r *Request, h Handler, within time.Du
 	defer cancel()
 	if r.mayRepeat() {
 		sent := time.Now()
-		looks := time.AfterFunc(lookInterval, func() { c.lookForOwner(attempt, r.Partition, sent, silent, cancel) })
+		looks := time.AfterFunc(lookFirst, func() { c.lookForOwner(attempt, r.Partition, sent, silent, cancel) })
 		defer looks.Stop()
 	}
 	msg, err := c.request(attempt, r, data)

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -30,7 +31,9 @@ func TestLookForOwner_FindsThatAnAttemptWaitsInVain(t *testing.T) {
 		"an owner that is slow": {func(_ int32, m *nats.Msg) { answer(m) }, false},
 		"one that was there":    {func(_ int32, m *nats.Msg) { listens(m, time.Hour) }, false},
 		"one that came later":   {func(_ int32, m *nats.Msg) { listens(m, time.Second) }, true},
-		"one that stands still": {func(int32, *nats.Msg) {}, false},
+		// Its server may not have told that of the client yet.
+		"one that came just before": {func(_ int32, m *nats.Msg) { listens(m, time.Minute+routeTime/2) }, true},
+		"one that stands still":     {func(int32, *nats.Msg) {}, false},
 		"one that stood still, or is new": {func(n int32, m *nats.Msg) {
 			if n > 1 {
 				answer(m)
@@ -61,5 +64,57 @@ func TestLookForOwner_FindsThatAnAttemptWaitsInVain(t *testing.T) {
 				t.Errorf("gone: %t after %d looks", gone, n.Load())
 			}
 		})
+	}
+}
+
+// counted counts how often somebody has begun to wait for its end.
+type counted struct {
+	context.Context //nolint:containedctx // it is one
+	waits           *atomic.Int32
+}
+
+func (c counted) Done() <-chan struct{} {
+	c.waits.Add(1)
+	return c.Context.Done()
+}
+
+// TestLookForOwner_AsksOnceForAllThatWait lets many attempts wait for one owner, which answers when all of them look.
+func TestLookForOwner_AsksOnceForAllThatWait(t *testing.T) {
+	t.Parallel()
+	const attempts = 64
+	p := feed.Partition{Container: "c", Number: 1}
+	nc := natstest.Start(t).NC
+	var waits, looks atomic.Int32
+	sub, err := nc.Subscribe(ReadSubject(p), func(m *nats.Msg) {
+		looks.Add(1)
+		go func() {
+			for waits.Load() < attempts {
+				time.Sleep(time.Millisecond)
+			}
+			answer := &Response{Status: &PartitionStatus{Listens: time.Millisecond}}
+			if err := m.Respond(EncodeResponse(answer, &Request{Status: &StatusRequest{}})); err != nil {
+				t.Error(err)
+			}
+		}()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	c := &Client{nc: nc}
+	var told atomic.Int32
+	var all sync.WaitGroup
+	for range attempts {
+		all.Go(func() {
+			c.lookForOwner(counted{t.Context(), &waits}, p, time.Now().Add(-time.Minute), new(atomic.Bool), func() { told.Add(1) })
+		})
+	}
+	all.Wait()
+	if told.Load() != attempts {
+		t.Errorf("%d of %d attempts were told that they wait in vain", told.Load(), attempts)
+	}
+	// A look may end by its time before a busy machine has begun all attempts.
+	if n := looks.Load(); n > attempts/8 {
+		t.Errorf("%d attempts looked %d times", attempts, n)
 	}
 }

@@ -39,7 +39,7 @@ func (b *bench) rolling(ctx context.Context) (err error) {
 	times := cmp.Or(b.cfg.times, 1)
 	t := b.table("rolling", "Rolling restart", fmt.Sprintf(
 		"%d NATS servers, which each have all logs (durability: replicas) and sync every append, %d stores and %d workers, each a process, on one machine; a container with %d partitions and standbys: 1, up to %s items of 1 KiB and the "+
-			"cascades of the sample. %d writers replace items drawn at random, each of one partition, every %s and each after its last write was answered, with an idempotency key, by the client of Go; a category is renamed every %s; an item of each "+
+			"cascades of the sample. %d writers replace items drawn at random, each of one partition, every %s and each after its last write was answered, with an idempotency key, by the client of Go; a category is renamed every %s, with a key too; an item of each "+
 			"partition is read every %s. Every process is ended by SIGTERM and started again: the NATS servers, then the stores, then the workers. The next one follows when millrace health --ready says of all stores and workers "+
 			"that they are ready, and everything has an owner, a warm standby and all replicas that are up to date. No write is the longest time in which no write to any one partition was acknowledged, from the SIGTERM of a process to that of "+
 			"the next. Errors are writes and reads that the client gave up, of all that were begun.",
@@ -124,7 +124,7 @@ func (r *rollings) rename(ctx context.Context) {
 	resource := owner.LeaseResource(r.cat.sources.Partitions()[0])
 	for n := 1; !w.stopped.Load() && wait(ctx, rollingRenames) == nil; n++ {
 		from := w.acks.now()
-		w.acks.note(resource, from, r.cat.rename(ctx, r.cat.set.Category(n%r.cat.set.Singles(), n)))
+		w.acks.note(resource, from, r.cat.renameUnder(ctx, r.cat.set.Category(n%r.cat.set.Singles(), n), fmt.Sprintf("rename-%d", n)))
 	}
 }
 

@@ -179,7 +179,13 @@ func idle(st *status.Status) bool {
 // rename gives a category or tag the name it has in s, and returns when that was
 // acknowledged.
 func (c *catalogue) rename(ctx context.Context, s dataset.Source) error {
-	return c.patch(ctx, s, document.Op{Kind: "set", Path: "/name", Value: fmt.Appendf(nil, "%q", s.Name)})
+	return c.renameUnder(ctx, s, "")
+}
+
+// renameUnder is rename with an idempotency key, if it is not empty.
+func (c *catalogue) renameUnder(ctx context.Context, s dataset.Source, key string) error {
+	op := document.Op{Kind: "set", Path: "/name", Value: fmt.Appendf(nil, "%q", s.Name)}
+	return c.patch(ctx, s, op, store.WriteOptions{IdempotencyKey: key})
 }
 
 // touch changes a field that nobody copies.
@@ -187,12 +193,12 @@ func (c *catalogue) touch(ctx context.Context, s dataset.Source, rank int) error
 	return c.patch(ctx, s, document.Op{Kind: "set", Path: "/rank", Value: fmt.Append(nil, rank)})
 }
 
-func (c *catalogue) patch(ctx context.Context, s dataset.Source, op document.Op) error {
+func (c *catalogue) patch(ctx context.Context, s dataset.Source, op document.Op, opts ...store.WriteOptions) error {
 	key, err := feed.NewPartitionKey(s.Type)
 	if err != nil {
 		return err
 	}
-	if _, err = c.sources.Patch(ctx, key, s.ID, []document.Op{op}); err != nil {
+	if _, err = c.sources.Patch(ctx, key, s.ID, []document.Op{op}, opts...); err != nil {
 		return fmt.Errorf("change %s %s: %w", s.Type, s.ID, err)
 	}
 	return nil
