@@ -16,6 +16,9 @@ const (
 	modeAllVersions = "Full-Fidelity Feed"
 )
 
+// formApart is the version of the form in which a change's metadata stand apart from the item. All versions come in no other.
+const formApart = "2021-09-15"
+
 // readChanges reads a page of the change feed. The answer's etag is the position at which the
 // page ends; a client sends it with its next request. An answer 304, when there was nothing
 // behind the client's position, has an etag too.
@@ -33,7 +36,8 @@ func (s *Server) readChanges(x *exchange) error {
 		if page, err = c.Changes(x.ctx, *r); err != nil {
 			return nil, err
 		}
-		return c.changesBody(page.Changes, r.AllVersions), nil
+		apart := r.AllVersions || strings.TrimSpace(x.header(headerFeedForm)) == formApart
+		return c.changesBody(page.Changes, r.AllVersions, apart), nil
 	})
 	if err != nil {
 		return s.explainAbsence(x, c, err)
@@ -56,12 +60,12 @@ func (s *Server) readChanges(x *exchange) error {
 	return nil
 }
 
-// changesBody returns the body of an answer with changes.
-func (c *collection) changesBody(changes []store.ItemChange, allVersions bool) []byte {
+// changesBody returns the body of an answer with changes, with their metadata apart from the items or not.
+func (c *collection) changesBody(changes []store.ItemChange, allVersions, apart bool) []byte {
 	items := make([][]byte, len(changes))
 	for i := range changes {
-		if allVersions {
-			items[i] = c.appendVersion(nil, &changes[i])
+		if apart {
+			items[i] = c.appendVersion(nil, &changes[i], allVersions)
 		} else {
 			items[i] = c.appendChanged(nil, &changes[i])
 		}
@@ -131,9 +135,9 @@ func (c *collection) appendChanged(dst []byte, change *store.ItemChange) []byte 
 	return append(strconv.AppendUint(dst, uint64(change.Item.ETag.LSN), 10), '}')
 }
 
-// changeMetadata is the metadata of a change in the feed of all versions and deletes.
+// changeMetadata is the metadata of a change. In the feed of latest versions it has place and time alone.
 type changeMetadata struct {
-	Operation   string                     `json:"operationType"`
+	Operation   string                     `json:"operationType,omitempty"`
 	LSN         feed.LSN                   `json:"lsn"`
 	Time        int64                      `json:"crts"` // of the commit in whole seconds
 	PreviousLSN feed.LSN                   `json:"previousImageLSN,omitempty"`
@@ -142,10 +146,12 @@ type changeMetadata struct {
 	Key         map[string]json.RawMessage `json:"partitionKey,omitempty"`
 }
 
-// appendVersion appends a change as the feed of all versions and deletes shows it.
-func (c *collection) appendVersion(dst []byte, change *store.ItemChange) []byte {
-	m := changeMetadata{
-		Operation: change.Op.String(), LSN: change.Item.ETag.LSN, Time: change.Time / 1000, PreviousLSN: change.Previous.LSN,
+// appendVersion appends a change as the feed of all versions and deletes shows it, or one of latest versions in that form. An
+// item's latest version does not tell what it replaced: that may be long gone.
+func (c *collection) appendVersion(dst []byte, change *store.ItemChange, allVersions bool) []byte {
+	m := changeMetadata{LSN: change.Item.ETag.LSN, Time: change.Time / 1000}
+	if allVersions {
+		m.Operation, m.PreviousLSN = change.Op.String(), change.Previous.LSN
 	}
 	dst = append(dst, `{"current":`...)
 	switch change.Op {

@@ -2,10 +2,13 @@ package gateway_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/integration/poll"
@@ -112,6 +115,33 @@ func TestChangeFeed_Starts(t *testing.T) {
 	}
 	w.changes(rangeHeader, "7").is(410, "1002")
 	w.ask("GET", "/dbs/shop/colls/none/docs", "", "A-IM", incremental).is(404, "1003")
+}
+
+// A client may ask for the latest versions in the form in which all versions come, as the change feed processor of Java does.
+func TestChangeFeed_LatestVersionsApartFromTheirMetadata(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, gateway.Config{})
+	w.container("things", byPK)
+	w.put("a", "1")
+	w.put("a", "1")
+	var page struct {
+		Documents []struct {
+			Current  map[string]any
+			Metadata map[string]any
+		}
+	}
+	w.changes("x-ms-cosmos-changefeed-wire-format-version", "2021-09-15").is(200).into(&page)
+	if len(page.Documents) != 1 {
+		t.Fatalf("%d changes, want one", len(page.Documents))
+	}
+	current, metadata := page.Documents[0].Current, page.Documents[0].Metadata
+	if current["id"] != "1" || current["_lsn"] != metadata["lsn"] || current["_ts"] != metadata["crts"] {
+		t.Errorf("current %v, metadata %v", current, metadata)
+	}
+	// Whether an item was created or replaced is not told where its versions are not.
+	if diff := cmp.Diff([]string{"crts", "lsn"}, slices.Sorted(maps.Keys(metadata))); diff != "" {
+		t.Error(diff)
+	}
 }
 
 func TestChangeFeed_Parts(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -109,8 +110,10 @@ func answerContainer(x *exchange, status int, charge float64, info *store.Contai
 		return err
 	}
 	h := x.w.Header()
-	h.Set(headerContentPath, info.RID().String())
-	h.Set(headerAltPath, namedLink(info))
+	// Of what holds the container, as an item's are of its container. The SDK for Java makes the link by which it asks for changes of the
+	// path and the container's name.
+	h.Set(headerContentPath, info.RID().Database().String())
+	h.Set(headerAltPath, "dbs/"+url.PathEscape(info.Database))
 	x.etag(revisionTag(info.Revision))
 	return x.answerJSON(status, charge, body)
 }

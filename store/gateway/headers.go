@@ -28,6 +28,7 @@ const (
 	headerIndexMetrics  = "X-Ms-Cosmos-Populateindexmetrics"
 	headerIndexMetrics2 = "X-Ms-Cosmos-Populateindexmetrics-V2"
 	headerIncremental   = "A-Im"
+	headerFeedForm      = "X-Ms-Cosmos-Changefeed-Wire-Format-Version"
 	headerExpiry        = "X-Ms-Documentdb-Expiry-Seconds"
 	headerScriptLogging = "X-Ms-Documentdb-Script-Enable-Logging"
 	headerConsistency   = "X-Ms-Consistency-Level"

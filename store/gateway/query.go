@@ -52,7 +52,7 @@ func (s *Server) queryItems(x *exchange) error {
 	if err != nil {
 		return s.explainAbsence(x, c, err)
 	}
-	answerRows(x, c, page)
+	answerRows(x, c, sc, page)
 	return nil
 }
 
@@ -109,14 +109,19 @@ func (sc *scope) oneRange() (feed.Range, error) {
 	return span, nil
 }
 
-// answerRows answers a page of rows.
-func answerRows(x *exchange, c *collection, page *store.QueryPage) {
+// answerRows answers a page of rows of a scope.
+func answerRows(x *exchange, c *collection, sc *scope, page *store.QueryPage) {
 	h := x.w.Header()
 	if page.Continuation != "" {
 		h.Set(headerContinuation, page.Continuation)
 	}
 	var sessions []string
 	for number := range page.LSNs {
+		// A range that answers for others by a plan speaks for itself alone: a client that has asked one range expects one
+		// token, and the one of Java takes two for an error, and the page for failed.
+		if sc.ranges != nil && !slices.Contains(sc.ranges, number) {
+			continue
+		}
 		sessions = append(sessions, sessionToken(feed.Partition{Container: c.info.ID, Number: number}, page.LSNs[number]))
 	}
 	slices.Sort(sessions) // in one order, whatever that of the map
