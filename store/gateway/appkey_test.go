@@ -220,7 +220,7 @@ func TestApplicationKey_Refusals(t *testing.T) {
 	for name, content := range map[string]string{
 		"no JSON": "{", "another version": strings.Replace(good, `"version":1`, `"version":2`, 1), "a limit that is not known": strings.Replace(good, `"writes"`, `"items":[],"writes"`, 1),
 		"a short key": strings.Replace(good, "AAAAAAAAAAAAAAAAAAAAAAAA", "AAAA", 1), "a name twice": strings.Replace(good, `[{`, `[{"name":"a","key":"AAAAAAAAAAAAAAAAAAAAAAAA","database":"shop","container":"x","writes":true,"created":"2026-01-01T00:00:00Z"},{`, 1),
-		"no container": strings.Replace(good, "things", "", 1), "too much": good + strings.Repeat(" ", 70<<10),
+		"no container": strings.Replace(good, "things", "", 1), "too much": good + strings.Repeat(" ", 5<<20),
 	} {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)

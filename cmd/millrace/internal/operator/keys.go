@@ -1,39 +1,28 @@
 package operator
 
 import (
-	"bytes"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/millrace/millrace/feed/atomicfile"
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/gateway"
-	"github.com/millrace/millrace/store/naming"
+	"github.com/millrace/millrace/store/gateway/keyfile"
 )
 
 const (
-	// KeysMax bounds the keys of operators: what somebody shows is compared with each.
-	KeysMax = 64
 	// containersMax bounds the containers of one key.
 	containersMax = 256
-	// keyFileMax bounds the file, in bytes.
-	keyFileMax = 4 << 20
-	// keyVersion is the version of the file.
-	keyVersion = 1
 	// secretPrefix begins every key, so that people and programs that look for secrets know one.
 	secretPrefix = "millrace_"
 	secretBytes  = 32
@@ -73,14 +62,11 @@ type Key struct {
 // Expired tells whether the key holds no longer.
 func (k *Key) Expired(now time.Time) bool { return !k.Expires.IsZero() && !now.Before(k.Expires) }
 
-// keysFile is the file.
-type keysFile struct {
-	Version int   `json:"version"`
-	Keys    []Key `json:"keys"`
-}
-
 // ErrNoKey says that no key of an operator has a name.
 var ErrNoKey = errors.New("there is no key of an operator of this name")
+
+// keys is what the file holds.
+var keys = &keyfile.Kind[Key]{Names: "keys of operators", None: ErrNoKey}
 
 // KeysPath is where the keys of operators are: in the folder of the gateway's key file.
 func KeysPath(c *gateway.Config) string {
@@ -88,95 +74,42 @@ func KeysPath(c *gateway.Config) string {
 }
 
 // ReadKeys reads the keys of operators by name. Where there is no file there are none.
-func ReadKeys(path string) ([]Key, error) {
-	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read the keys of operators: %w", err)
-	}
-	if len(data) > keyFileMax {
-		return nil, fmt.Errorf("key file %s has %d bytes, more than %d", path, len(data), keyFileMax)
-	}
-	var file keysFile
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields() // a limit of a key that is not known would be no limit
-	err = dec.Decode(&file)
-	if err == nil && file.Version != keyVersion {
-		err = fmt.Errorf("it has version %d, and this release reads %d", file.Version, keyVersion)
-	}
-	if err == nil {
-		err = checkKeys(file.Keys)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("key file %s is not what millrace keys create writes: %w", path, err)
-	}
-	return file.Keys, nil
-}
+func ReadKeys(path string) ([]Key, error) { return keys.Read(path) }
 
-func checkKeys(keys []Key) error {
-	if len(keys) > KeysMax {
-		return fmt.Errorf("it has %d keys; at most %d are allowed", len(keys), KeysMax)
-	}
-	seen := map[string]bool{}
-	for i := range keys {
-		if err := keys[i].check(); err != nil {
-			return err
-		}
-		if seen[keys[i].Name] {
-			return fmt.Errorf("it has two keys of the name %s", keys[i].Name)
-		}
-		seen[keys[i].Name] = true
-	}
-	return nil
-}
+// KeyName is the name of the key.
+func (k Key) KeyName() string { return k.Name }
 
-func (k *Key) check() error {
-	if err := naming.CheckPlain(k.Name); err != nil {
-		return fmt.Errorf("key %.40q: %w", k.Name, err)
-	}
+// Check returns why the key is none; see keyfile.Key.
+func (k Key) Check() error {
 	if slices.Contains(gateway.KeyNames, k.Name) {
-		return fmt.Errorf("key %s: a master key has this name", k.Name)
+		return errors.New("a master key has this name")
 	}
 	if digest, err := hex.DecodeString(k.Digest); err != nil || len(digest) != sha256.Size {
-		return fmt.Errorf("key %s: its digest is not one of SHA-256", k.Name)
+		return errors.New("its digest is not one of SHA-256")
 	}
 	switch {
 	case !slices.Contains(modes, k.Mode):
-		return fmt.Errorf("key %s: mode %.40q; %s or %s is expected", k.Name, k.Mode, ModeStatus, ModeOperator)
+		return fmt.Errorf("mode %.40q; %s or %s is expected", k.Mode, ModeStatus, ModeOperator)
 	case k.Mode != ModeOperator && k.Bounds != nil:
-		return fmt.Errorf("key %s: a key of mode %s is of no containers", k.Name, k.Mode)
+		return fmt.Errorf("a key of mode %s is of no containers", k.Mode)
 	case k.Mode == ModeOperator && (k.Bounds == nil || len(k.Bounds.Targets) == 0):
-		return fmt.Errorf("key %s: a key of mode %s names at least one container that pipelines may write to", k.Name, k.Mode)
+		return fmt.Errorf("a key of mode %s names at least one container that pipelines may write to", k.Mode)
 	case k.Bounds == nil:
 		return nil
 	}
 	all := slices.Concat(k.Bounds.Targets, k.Bounds.Sources)
 	if len(all) > containersMax {
-		return fmt.Errorf("key %s: it names %d containers; at most %d are allowed", k.Name, len(all), containersMax)
+		return fmt.Errorf("it names %d containers; at most %d are allowed", len(all), containersMax)
 	}
 	for _, m := range all {
 		if err := errors.Join(store.CheckDatabaseName(m.Database), store.CheckContainerName(m.Name)); err != nil {
-			return fmt.Errorf("key %s: %w", k.Name, err)
+			return err
 		}
 		if m.Database == store.SystemDatabase {
-			return fmt.Errorf("key %s: no pipeline reads or writes database %s", k.Name, m.Database)
+			return fmt.Errorf("no pipeline reads or writes database %s", m.Database)
 		}
 	}
 	return nil
-}
-
-func writeKeys(path string, keys []Key) error {
-	slices.SortFunc(keys, func(a, b Key) int { return strings.Compare(a.Name, b.Name) })
-	if err := checkKeys(keys); err != nil {
-		return err
-	}
-	data, err := json.MarshalIndent(keysFile{keyVersion, keys}, "", "  ")
-	if err != nil {
-		return fmt.Errorf("write the keys of operators: %w", err)
-	}
-	return atomicfile.WriteMkdir(path, append(data, '\n'))
 }
 
 // newSecret makes a key, and its digest.
@@ -192,16 +125,9 @@ func newSecret() (secret, digest string) {
 // known to nobody else from then on. It holds for life, for ever if that is 0. Nothing is changed if there is
 // one of its name.
 func CreateKey(path string, k Key, life time.Duration) (made Key, secret string, err error) {
-	keys, err := ReadKeys(path)
-	if err != nil {
-		return Key{}, "", err
-	}
-	if slices.ContainsFunc(keys, func(other Key) bool { return other.Name == k.Name }) {
-		return Key{}, "", fmt.Errorf("there is a key %s already", k.Name)
-	}
 	secret, k.Digest = newSecret()
 	k.begin(life)
-	if err := writeKeys(path, append(keys, k)); err != nil {
+	if err := keys.Add(path, k); err != nil {
 		return Key{}, "", err
 	}
 	return k, secret, nil
@@ -217,35 +143,20 @@ func (k *Key) begin(life time.Duration) {
 
 // RotateKey replaces what is secret of a key, which holds for as long as the one before did, or returns ErrNoKey.
 func RotateKey(path, name string) (rotated Key, secret string, err error) {
-	err = changeKey(path, name, func(keys []Key, i int) []Key {
+	err = keys.Change(path, name, func(k *Key) {
 		life := time.Duration(0)
-		if k := &keys[i]; !k.Expires.IsZero() {
+		if !k.Expires.IsZero() {
 			life = k.Expires.Sub(k.Created)
 		}
-		secret, keys[i].Digest = newSecret()
-		keys[i].begin(life)
-		rotated = keys[i]
-		return keys
+		secret, k.Digest = newSecret()
+		k.begin(life)
+		rotated = *k
 	})
 	return rotated, secret, err
 }
 
 // RevokeKey removes a key, or returns ErrNoKey.
-func RevokeKey(path, name string) error {
-	return changeKey(path, name, func(keys []Key, i int) []Key { return slices.Delete(keys, i, i+1) })
-}
-
-func changeKey(path, name string, change func(keys []Key, i int) []Key) error {
-	keys, err := ReadKeys(path)
-	if err != nil {
-		return err
-	}
-	i := slices.IndexFunc(keys, func(k Key) bool { return k.Name == name })
-	if i < 0 {
-		return ErrNoKey
-	}
-	return writeKeys(path, change(keys, i))
-}
+func RevokeKey(path, name string) error { return keys.Remove(path, name) }
 
 // Keys are the keys of operators in force. Safe for concurrent use.
 type Keys struct{ file *atomicfile.Follower[[]Key] }
@@ -265,10 +176,10 @@ func (k *Keys) find(secret string) *Key {
 	sum := sha256.Sum256([]byte(secret))
 	shown := hex.AppendEncode(nil, sum[:])
 	var found *Key
-	keys := k.file.Now()
-	for i := range keys {
-		if subtle.ConstantTimeCompare([]byte(keys[i].Digest), shown) == 1 {
-			found = &keys[i]
+	all := k.file.Now()
+	for i := range all {
+		if subtle.ConstantTimeCompare([]byte(all[i].Digest), shown) == 1 {
+			found = &all[i]
 		}
 	}
 	return found

@@ -322,10 +322,7 @@ func TestKeys_FromTheirMakingToTheirEnd(t *testing.T) {
 	if _, err := w.client(second).Status(t.Context()); err != nil {
 		t.Error(err)
 	}
-	expired, err := ReadKeys(w.path)
-	must(t, err)
-	expired[0].Expires = expired[0].Created.Add(-time.Minute)
-	must(t, writeKeys(w.path, expired))
+	must(t, keys.Change(w.path, "k", func(k *Key) { k.Expires = k.Created.Add(-time.Minute) }))
 	poll.Until(t, func() error {
 		_, err := w.client(second).Status(t.Context())
 		return poll.Unless(isType[*KeyError](err) && strings.Contains(err.Error(), "key k has expired at"), "it is not said that the key has expired")
