@@ -22,12 +22,14 @@ import (
 	"github.com/millrace/millrace/pipelines"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/engine"
 )
 
 // node is a store and a worker in this process.
 type node struct {
 	*system
 	monitor *status.Monitor
+	db      *engine.DB // nil where nobody owns the partitions yet
 }
 
 func newNode(t testing.TB) *node {
@@ -57,7 +59,7 @@ func newIdleNode(t testing.TB) *node {
 
 func nodeOf(t testing.TB, below *storetest.Store) *node {
 	t.Helper()
-	n := &node{system: systemOf(t, below)}
+	n := &node{system: systemOf(t, below), db: below.DB}
 	n.monitor = status.NewMonitor(n.js, n.registry, status.MonitorConfig{})
 	t.Cleanup(n.monitor.Close)
 	return n

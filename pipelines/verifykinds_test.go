@@ -31,7 +31,6 @@ import (
 // the log explains.
 type mart struct {
 	*node
-	db  *engine.DB
 	dir string // of the Parquet files
 }
 
@@ -121,7 +120,7 @@ func newMart(t testing.TB) *mart {
 func newMartVerified(t testing.TB, audit verify.ContinuousConfig) *mart {
 	t.Helper()
 	below := storetest.Start(t)
-	m := &mart{node: nodeOf(t, below), dir: t.TempDir(), db: below.DB}
+	m := &mart{node: nodeOf(t, below), dir: t.TempDir()}
 	m.workWith(t, m.client, 10*time.Millisecond, pipelines.SupervisorConfig{Verify: audit})
 	m.apply(t, decode(t, martContainers))
 	m.apply(t, decode(t, strings.ReplaceAll(martPipelines, "DIR", m.dir)))
@@ -169,21 +168,21 @@ func TestVerifyEveryKind(t *testing.T) {
 	}
 }
 
-// plantGroup adds an order that does not exist to the accumulator of a group.
-func (m *mart) plantGroup(t testing.TB, pipeline, order string) {
+// plantGroup adds an item that does not exist to the accumulator of a group.
+func (n *node) plantGroup(t testing.TB, pipeline, item string) {
 	t.Helper()
-	rec := m.record(t, pipeline)
+	rec := n.record(t, pipeline)
 	rule, err := accumulator.Compile(*rec.Rule)
 	if err != nil {
 		t.Fatal(err)
 	}
 	d := rule.NewDelta()
-	target := m.container(t, rec.Spec.Aggregate.Into)
-	key, err := m.container(t, "sale").KeyOf([]byte(order))
+	target := n.container(t, rec.Spec.Aggregate.Into)
+	key, err := n.container(t, rec.Spec.Source.Container).KeyOf([]byte(item))
 	if err != nil {
 		t.Fatal(err)
 	}
-	rule.Fold(d, key, "nobody", nil, []byte(order))
+	rule.Fold(d, key, "nobody", nil, []byte(item))
 	groups := d.Groups()
 	if len(groups) != 1 {
 		t.Fatalf("%d groups", len(groups))
@@ -213,14 +212,14 @@ func (m *mart) plantGroup(t testing.TB, pipeline, order string) {
 }
 
 // plantItem changes an item in the engine, behind its log's back; "" removes it.
-func (m *mart) plantItem(t testing.TB, container, key, id, old, planted string) {
+func (n *node) plantItem(t testing.TB, container, key, id, old, planted string) {
 	t.Helper()
-	c := m.container(t, container)
+	c := n.container(t, container)
 	k, err := feed.NewPartitionKey(key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := m.db.Partition(c.PartitionFor(k))
+	p, err := n.db.Partition(c.PartitionFor(k))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -80,7 +80,7 @@ func (g *changesPage) beginAt(token *continuation) ([]stretch, error) {
 	for _, p := range token.positions {
 		span, ok := g.info.spanOf(p.number)
 		switch {
-		case !ok && g.info.wasSplit(p.number):
+		case !ok && g.info.WasSplit(p.number):
 			// Which of the partitions were its own is not known any more; so what the least of such places knows holds.
 			if w := p.again().walk; lost == nil || w.floor.Compare(lost.floor) < 0 || w.floor == lost.floor && w.since < lost.since {
 				lost, of = w, p
@@ -179,7 +179,7 @@ func (g *changesPage) refresh(ctx context.Context) {
 // which it goes on, if the partition was split and has been read to its end.
 func (g *changesPage) readStretch(ctx context.Context, s stretch) (reached stretch, heirs []stretch, end bool, err error) {
 	for {
-		if g.info.wasSplit(s.number) {
+		if g.info.WasSplit(s.number) {
 			f := g.info.FormerOf(s.number)
 			switch {
 			case f == nil:
@@ -217,7 +217,7 @@ func (g *changesPage) isSplit(ctx context.Context, s *stretch, end bool, err err
 	if was.FormerOf(s.number) != nil {
 		return g.info.FormerOf(s.number) == nil
 	}
-	return g.info.wasSplit(s.number)
+	return g.info.WasSplit(s.number)
 }
 
 // endsInSplit tells whether the commit at a place, which is the last one of a log, is a split commit.

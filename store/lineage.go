@@ -71,7 +71,7 @@ func (c *Container) present() *ContainerInfo { return c.known.info.Load() }
 // split returns what a request to a partition is told that was split; nil if it was not, as far as is known.
 func (c *Container) split(p feed.Partition) *SplitError {
 	info := c.present()
-	if p.Container != info.ID || !info.wasSplit(p.Number) {
+	if p.Container != info.ID || !info.WasSplit(p.Number) {
 		return nil
 	}
 	e := &SplitError{Partition: p}
@@ -221,9 +221,9 @@ func (i *ContainerInfo) has(number uint32) bool {
 	return slices.ContainsFunc(i.Partitions, func(p PartitionInfo) bool { return p.Number == number })
 }
 
-// wasSplit tells whether the container had a partition that it has no more. Numbers are never used again, so one below
+// WasSplit tells whether the container had a partition that it has no more. Numbers are never used again, so one below
 // another that there is was a partition's too, if none is to be made with it.
-func (i *ContainerInfo) wasSplit(number uint32) bool {
+func (i *ContainerInfo) WasSplit(number uint32) bool {
 	planned := func(s PlannedSplit) bool {
 		return slices.ContainsFunc(s.Children, func(p PartitionInfo) bool { return p.Number == number })
 	}

@@ -2,6 +2,7 @@ package verify
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -225,6 +226,9 @@ func (a *Continuous) verifyOne(ctx context.Context, v *Verifier, lease Lease, w 
 		return false // what was verified is not what is declared now
 	}
 	r := &report.Pipelines[0]
+	if r.Splits > 0 {
+		a.log.InfoContext(ctx, "a partition was split while a pipeline was verified, which began anew", slog.String("pipeline", rec.Metadata().String()), slog.Int("times", r.Splits))
+	}
 	a.noteReport(ctx, rec, r, heads, began)
 	a.saveFindings(ctx, lease, continuousSaveInterval)
 	return r.Verdict == VerdictEqual
@@ -259,6 +263,9 @@ func (a *Continuous) sourceHeads(ctx context.Context, w *registry.World, rec *re
 	var heads []registry.Start
 	for _, p := range source.Partitions() {
 		status, err := source.Status(ctx, p)
+		if _, split := errors.AsType[*store.SplitError](err); split {
+			return nil, nil // its children have other LSNs: where the source stood cannot be said
+		}
 		if err != nil {
 			return nil, fmt.Errorf("partition %s: %w", p, err)
 		}

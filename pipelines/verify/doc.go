@@ -25,6 +25,8 @@
 //
 // A repair leaves alone what is unjudged: it may be the last trace of its item.
 //
+// Where a partition is split meanwhile, its pipeline is verified anew; see lineage.go.
+//
 // Repair goes on from there: it sets anew what is drift, through the same writes as the
 // pipeline itself, and tries again what was given up. Continuous is the verification that
 // never ends, one worker's work for all, in a small share of its time; what it finds is

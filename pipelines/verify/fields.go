@@ -216,7 +216,7 @@ func (c *fieldCheck) judgeSuspects(ctx context.Context, partition feed.Partition
 			case now[ref] != carriers[i].ETag:
 				refs = append(refs, ref)
 			default:
-				again, err := c.judgeDrift(ctx, partition, &carriers[i], values)
+				again, err := c.judgeDrift(ctx, &carriers[i], values)
 				if err != nil {
 					return err
 				}
@@ -235,13 +235,13 @@ const judgeRoundsMax = 16
 
 // judgeDrift tells of an item whose fields are not what its accumulator says. A repair
 // repairs it; again says that it has changed before.
-func (c *fieldCheck) judgeDrift(ctx context.Context, partition feed.Partition, item *carrier, values []document.FieldValue) (again bool, err error) {
+func (c *fieldCheck) judgeDrift(ctx context.Context, item *carrier, values []document.FieldValue) (again bool, err error) {
 	d := c.difference(item, values, DifferenceDrift, "")
 	if c.run.repair == nil {
 		c.run.addDifference(c.p, d)
 		return false, nil
 	}
-	return c.run.repair.repairFields(ctx, c, partition, item, values, d)
+	return c.run.repair.repairFields(ctx, c, item, values, d)
 }
 
 func (c *fieldCheck) difference(item *carrier, values []document.FieldValue, kind DifferenceKind, reason string) Difference {

@@ -78,5 +78,6 @@ func (h *history) endFormer() {
 
 // holds says whether an item of a former partition is one of the partition.
 func (h *history) holds(e *event) bool {
-	return h.container.PartitionFor(e.Key) == h.partition
+	// By its range, which stays what it is when the partition is split while older logs are read.
+	return h.span.Contains(e.Key.Hash())
 }

@@ -47,6 +47,7 @@ type groupCheck struct {
 
 	// Owned by the caller of compareSlice, anew for each slice. A source is its
 	// goroutine's while members runs.
+	began    store.ContainerInfo // the source, with the partitions of sources
 	sources  []*groupSource
 	scratch  *accumulator.Delta
 	expected map[feed.Partition][]accumulator.Group        // of delta, in order
@@ -154,10 +155,11 @@ func (c *groupCheck) closeSources() {
 // foldMembers folds the items of the source, each partition up to the LSN at which its
 // history is complete.
 func (c *groupCheck) foldMembers(ctx context.Context) error {
-	c.sources = nil
+	c.sources, c.began = nil, c.p.Source.Info()
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(c.run.cfg.PartitionsMax)
-	for _, partition := range c.p.Source.Partitions() {
+	for _, at := range c.began.Partitions {
+		partition := feed.Partition{Container: c.began.ID, Number: at.Number}
 		s := &groupSource{history: c.run.history(c.p.Source, partition)}
 		c.sources = append(c.sources, s)
 		g.Go(func() error {

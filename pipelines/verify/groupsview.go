@@ -26,6 +26,9 @@ func (c *groupCheck) readView(ctx context.Context, partition feed.Partition, r *
 		if err != nil {
 			return "", fmt.Errorf("read the accumulators of %s in %s: %w", c.p.Record.Metadata(), partition, err)
 		}
+		if err := c.checkLineage(result.Positions); err != nil {
+			return "", err
+		}
 		view = &groupView{result, map[feed.Partition]feed.Position{}, at}
 		for _, s := range c.sources {
 			// Two witnesses of how far the processor has folded, and the further counts:

@@ -43,6 +43,7 @@ type history struct {
 	pacer     *pace.Pacer
 	container *store.Container
 	partition feed.Partition
+	span      feed.Range // of the partition
 
 	// Owned, with all that follows, by the goroutine that uses the history.
 	begun    bool     // at has a meaning
@@ -72,7 +73,14 @@ type event struct {
 
 // history returns the history of one partition.
 func (run *verification) history(container *store.Container, partition feed.Partition) *history {
-	return &history{js: run.js, pacer: run.pacer, container: container, partition: partition}
+	h := &history{js: run.js, pacer: run.pacer, container: container, partition: partition}
+	info := container.Info()
+	if at := slices.IndexFunc(info.Partitions, func(p store.PartitionInfo) bool { return p.Number == partition.Number }); at >= 0 {
+		h.span = info.Partitions[at].Range
+	} else if former := info.FormerOf(partition.Number); former != nil {
+		h.span = former.Range
+	}
+	return h
 }
 
 // pages shows the items of a partition, some at a time, each page as it is when it
@@ -259,6 +267,15 @@ func (h *history) follow(ctx context.Context, to feed.LSN, change func(*event) e
 
 // showCommit shows the changes of one commit.
 func (h *history) showCommit(c *feed.Commit, change func(*event) error) error {
+	// What was read is right up to here, but others go on: whoever reads on would take their doing for drift.
+	if h.former == nil {
+		switch split, err := feed.SplitOf(c); {
+		case err != nil:
+			return err
+		case split != nil:
+			return errSplit
+		}
+	}
 	e := event{at: feed.Position{LSN: c.LSN}}
 	for i := range c.Transactions {
 		e.transaction = &c.Transactions[i]

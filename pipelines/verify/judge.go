@@ -27,7 +27,7 @@ func (s *scan) judgeSuspects(ctx context.Context) error {
 		// is late for all of them alike.
 		late := !time.Now().Before(deadline)
 		for _, one := range s.suspects {
-			left := one.WaitsFor(progress, s.partition)
+			left := one.WaitsFor(progress, s.target.PartitionFor(one.Ref.Key)) // a child of s.partition, if that was split
 			switch {
 			case left == "":
 				passed = append(passed, one)

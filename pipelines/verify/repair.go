@@ -104,12 +104,15 @@ func joinNotes(a, b string) string {
 
 // repairItem writes copies into one item as it was seen. again says that it has changed
 // since.
-func (r *repair) repairItem(ctx context.Context, run *verification, p *Verified, partition feed.Partition, item *store.Item, copies []store.Copy, ds []Difference) (again bool, err error) {
-	ref := store.ItemRef{Key: item.Key, ID: item.ID}
+func (r *repair) repairItem(ctx context.Context, run *verification, p *Verified, item *store.Item, copies []store.Copy, ds []Difference) (again bool, err error) {
+	ref, partition := store.ItemRef{Key: item.Key, ID: item.ID}, p.target.PartitionFor(item.Key)
 	result, err := p.target.Repair(ctx, partition, &store.Repair{
 		Producer: r.producer(p, partition), Epoch: r.epoch,
 		Items: []store.RepairItem{{Ref: ref, IfMatch: item.ETag, Copies: copies}},
 	})
+	if _, split := errors.AsType[*store.SplitError](err); split {
+		return true, nil // and now it is known which partition holds the item
+	}
 	if err != nil {
 		return false, r.writeError(ref.String(), err)
 	}
@@ -132,12 +135,12 @@ func (r *repair) repairItem(ctx context.Context, run *verification, p *Verified,
 }
 
 // repairFields gives an item the fields that its accumulator says.
-func (r *repair) repairFields(ctx context.Context, c *fieldCheck, partition feed.Partition, item *carrier, values []document.FieldValue, d Difference) (again bool, err error) {
+func (r *repair) repairFields(ctx context.Context, c *fieldCheck, item *carrier, values []document.FieldValue, d Difference) (again bool, err error) {
 	set := make([]store.Field, len(values))
 	for i := range values {
 		set[i] = store.Field{Path: values[i].Path.String(), Value: values[i].Value}
 	}
-	return r.repairItem(ctx, c.run, c.p, partition, item.Item, []store.Copy{{Set: set, Action: store.CopySet}}, []Difference{d})
+	return r.repairItem(ctx, c.run, c.p, item.Item, []store.Copy{{Set: set, Action: store.CopySet}}, []Difference{d})
 }
 
 // repairCopies repairs the copies of an item that differ from their sources.
@@ -150,7 +153,7 @@ func (r *repair) repairCopies(ctx context.Context, s *scan, v *view) (again bool
 			ds = append(ds, v.difference(j, ""))
 		}
 	}
-	return r.repairItem(ctx, s.run, v.pipeline, s.partition, v.item, copies, ds)
+	return r.repairItem(ctx, s.run, v.pipeline, v.item, copies, ds)
 }
 
 // createTarget makes the target of a group as its owner would, who sets the fields in whatever is written.
@@ -203,6 +206,10 @@ func (r *repair) repairGroup(ctx context.Context, c *groupCheck, partition feed.
 		})
 		if err != nil {
 			return false, fmt.Errorf("read the accumulator of group %s: %w", g, err)
+		}
+		// The write is guarded by what is read here, so it must be of the same partitions as the delta.
+		if err := c.checkLineage(now.Positions); err != nil {
+			return false, err
 		}
 		if is, err := aggregate.GivenUpOf(now.Positions); err != nil || !slices.Equal(is, gaveUp) {
 			return err == nil, err

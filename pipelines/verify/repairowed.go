@@ -176,10 +176,18 @@ func (r *Repairer) owedChanges(ctx context.Context, rec *registry.Record, b *reg
 		return nil, err
 	}
 	owed := map[string][]feed.Position{}
-	for _, partition := range target.Partitions() {
+	for left := target.Partitions(); len(left) > 0; left = left[1:] {
+		partition := left[0]
 		result, err := target.ReadGroups(ctx, partition, &store.ReadGroups{Pipeline: rec.ID, Generation: rec.Generation, Groups: []string{}})
 		if errors.Is(err, store.ErrUnavailable) {
 			continue // the rule is not in force there yet
+		}
+		info := target.Info()
+		if _, split := errors.AsType[*store.SplitError](err); split && info.HeirsOf(partition.Number) != nil {
+			for _, heir := range info.HeirsOf(partition.Number) {
+				left = append(left, feed.Partition{Container: info.ID, Number: heir.Number})
+			}
+			continue
 		}
 		if err != nil {
 			return nil, fmt.Errorf("ask %s what it owes: %w", partition, err)

@@ -76,6 +76,9 @@ type PipelineReport struct {
 	Unjudged int64 `json:"unjudged,omitempty"`
 	// Repaired are those that a repair has repaired. They are no drift any more.
 	Repaired int64 `json:"mended,omitempty"`
+	// Splits is how often a partition of its source or target was split meanwhile, and the
+	// verification of the pipeline began anew: the numbers above are the last one's, but for Repaired.
+	Splits int `json:"splits,omitempty"`
 	// Differences are the first of each kind.
 	Differences []Difference `json:"differences,omitempty"`
 }
@@ -296,6 +299,11 @@ func (r *PipelineReport) title() string {
 func (r *PipelineReport) details(w io.Writer) error {
 	if r.Reason != "" {
 		if _, err := fmt.Fprintf(w, "\n%s: %s\n", r.title(), r.Reason); err != nil {
+			return err
+		}
+	}
+	if r.Splits > 0 {
+		if _, err := fmt.Fprintf(w, "\n%s: a partition was split meanwhile, and the verification began anew\n", r.title()); err != nil {
 			return err
 		}
 	}

@@ -106,7 +106,7 @@ func (run *verification) verifyAll(ctx context.Context) error {
 		if p.Aggregate == nil {
 			continue
 		}
-		if err := run.errorAsVerdict(ctx, p, run.verifyAggregate(ctx, p)); err != nil {
+		if err := run.errorAsVerdict(ctx, p, run.throughSplits(ctx, p, run.verifyAggregate)); err != nil {
 			return err
 		}
 	}
@@ -114,7 +114,7 @@ func (run *verification) verifyAll(ctx context.Context) error {
 		if p.Projection == nil {
 			continue
 		}
-		if err := run.errorAsVerdict(ctx, p, run.verifyRows(ctx, p)); err != nil {
+		if err := run.errorAsVerdict(ctx, p, run.throughSplits(ctx, p, run.verifyRows)); err != nil {
 			return err
 		}
 	}
