@@ -51,7 +51,8 @@ func newWorld(t testing.TB, cfg gateway.Config) *world {
 	t.Helper()
 	w := &world{t: t, keys: gateway.NewKeys(), scripts: cfg.Engine}
 	w.key = w.keys.Primary
-	below := storetest.StartWith(t, owner.Config{DiskReserve: -1, ExpiryInterval: 10 * time.Millisecond, Scripts: cfg.Engine})
+	snapshots := owner.SnapshotConfig{Store: owner.SnapshotsStream} // with which the children of a split begin
+	below := storetest.StartWith(t, owner.Config{DiskReserve: -1, ExpiryInterval: 10 * time.Millisecond, Scripts: cfg.Engine, Snapshots: snapshots})
 	w.js, w.nc, w.catalog, w.stopOwners = below.JS, below.NC, below.Client.Catalog(), below.StopOwner
 	// Where nobody owns a partition a client gives up in time.
 	w.client = store.NewClient(w.nc, w.catalog, store.ClientConfig{Local: below.Local})
@@ -66,7 +67,7 @@ func newWorld(t testing.TB, cfg gateway.Config) *world {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup
 	w.startOwners = func() {
-		next, err := owner.NewServer(w.nc, w.catalog, below.DB, storetest.Manager(t, w.js, "store"), owner.Config{Logger: quiet, DiskReserve: -1})
+		next, err := owner.NewServer(w.nc, w.catalog, below.DB, storetest.Manager(t, w.js, "store"), owner.Config{Logger: quiet, DiskReserve: -1, Scripts: w.scripts, Snapshots: snapshots})
 		if err != nil {
 			t.Error(err)
 			return
