@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/leases/bucket"
+	"github.com/millrace/millrace/store/featurelevel"
 )
 
 // restoringKey is the key in the catalog's bucket of the restore that is under way.
@@ -80,6 +81,17 @@ func (c *Catalog) EndRestoring(ctx context.Context, r *Restoring) error {
 		return fmt.Errorf("end the restore: %w", err)
 	}
 	return nil
+}
+
+// AdmitRestore refuses a restore into data of an earlier release's feature level, which may be read by a process of it: a
+// backup holds whatever this release writes.
+func (c *Catalog) AdmitRestore(ctx context.Context) error {
+	level, err := featurelevel.Read(ctx, c.js)
+	if err != nil || level >= featurelevel.Newest {
+		return err
+	}
+	return Refuse(StatusConflict, "the store is empty, and made by an earlier release: its data has feature level %d, and a backup may hold what is written from %d on; run millrace upgrade --finish on it, when no process of an earlier release is left, or name another one; nothing was changed",
+		level, featurelevel.Newest)
 }
 
 // Origin is what a container was restored from.

@@ -225,7 +225,10 @@ func (r *restorer) checkEmpty(ctx context.Context) error {
 	if err == nil && what != "" {
 		err = &NotEmptyError{what}
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return r.Catalog.AdmitRestore(ctx)
 }
 
 func (r *restorer) restoreAll(ctx context.Context) error {

@@ -11,10 +11,12 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/natsd/natstest"
 	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/integration/storetest"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/backup"
+	"github.com/millrace/millrace/store/featurelevel"
 	"github.com/millrace/millrace/store/owner"
 	"github.com/millrace/millrace/store/snapshot"
 )
@@ -250,6 +252,35 @@ func TestBadInput_RestoreIntoAStoreThatIsNotEmpty(t *testing.T) {
 	}
 	_, err = store.OpenCatalog(t.Context(), from.JS, store.CatalogConfig{})
 	must(t, err) // it is still open to all
+}
+
+// TestBadInput_RestoreIntoDataOfAnEarlierRelease: a process of that release could not read what the backup may hold.
+func TestBadInput_RestoreIntoDataOfAnEarlierRelease(t *testing.T) {
+	t.Parallel()
+	from := storetest.Start(t)
+	write(t, from.Container(t, "things", spec), 0, 20, 1)
+	place := snapshot.Directory(t.TempDir())
+	plan, err := backup.Choose(t.Context(), place, create(t, from, place).ID, backup.Latest, nil)
+	must(t, err)
+
+	server := natstest.Start(t)
+	_, err = server.JS.CreateKeyValue(t.Context(), store.CatalogBucketConfig(1)) // of level 1
+	must(t, err)
+	to := &storetest.Store{Server: server, NC: server.NC, JS: server.JS}
+	catalog, err := store.OpenCatalog(t.Context(), to.JS, store.CatalogConfig{})
+	must(t, err)
+	to.Client = store.NewClient(to.NC, catalog, store.ClientConfig{})
+	before := streams(t, to)
+	if _, err := plan.Restore(t.Context(), target(t, to)); err == nil || !strings.Contains(err.Error(), "millrace upgrade --finish") {
+		t.Errorf("into data of level 1: %v", err)
+	}
+	if under, err := catalog.Restoring(t.Context()); err != nil || under != nil || !slices.Equal(before, streams(t, to)) {
+		t.Errorf("behind the refusal %+v is under way, %v", under, err)
+	}
+	must(t, featurelevel.Raise(t.Context(), to.JS))
+	if _, err := plan.Restore(t.Context(), target(t, to)); err != nil {
+		t.Errorf("into data of the newest level: %v", err)
+	}
 }
 
 // TestBadInput_RestoreOfWhatCannotBeUsed: a damaged backup, one of a later format, and a place
