@@ -38,6 +38,9 @@ type QueryRequest struct {
 	Continuation string
 	// System gives items their system properties; see AppendSystem.
 	System bool
+	// Apart ends a page of rows in the order of items where a physical partition ends, though it has room for those of the
+	// next one. It may be empty then.
+	Apart bool
 	// Explain asks for nothing but how the query would be answered.
 	Explain bool
 	// Functions are those of the container that the query calls.

@@ -33,7 +33,7 @@ func (p *pager) stream(ctx context.Context) error {
 			return nil
 		}
 		p.at.from, p.at.after, p.at.via = part.Range.Max, nil, QueryItems
-		if p.full() || p.overtime() {
+		if p.full() || p.overtime() || p.r.Apart {
 			return p.setContinuation()
 		}
 		p.targets = p.targets[i+1:]

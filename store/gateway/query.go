@@ -31,6 +31,7 @@ func (s *Server) queryItems(x *exchange) error {
 			return err
 		}
 	}
+	r.Apart = s.cfg.Strict // the service's pages are those of one range each
 	if whole && !isTrue(x.header(headerCross)) {
 		if err := c.checkOneKey(r); err != nil {
 			return err
@@ -126,8 +127,8 @@ func answerRows(x *exchange, c *collection, sc *scope, page *store.QueryPage) {
 	}
 	slices.Sort(sessions) // in one order, whatever that of the map
 	x.session(sessions...)
-	if isTrue(x.header(headerIndexMetrics)) || isTrue(x.header(headerIndexMetrics2)) {
-		h.Set(headerIndexUse, indexMetrics(&page.Metrics))
+	if first := isTrue(x.header(headerIndexMetrics)); first || isTrue(x.header(headerIndexMetrics2)) {
+		h.Set(headerIndexUse, indexMetrics(&page.Metrics, c.keysUsed(sc), first))
 	}
 	if isTrue(x.header(headerMetrics)) {
 		h.Set(headerMetricsOf, queryMetrics(page))

@@ -29,23 +29,46 @@ func queryMetrics(page *store.QueryPage) string {
 
 // indexUse is one index in the metrics.
 type indexUse struct {
-	Spec  string `json:"IndexSpec"`
-	Score string `json:"IndexImpactScore"`
+	Filter string `json:"FilterExpression"`
+	Spec   string `json:"IndexSpec"`
+	Score  string `json:"IndexImpactScore"`
 }
 
-// indexMetrics returns which index a query used, in the protocol's form: JSON in base64.
-func indexMetrics(m *store.QueryMetrics) string {
-	single := []indexUse{}
-	if m.Index != "" {
-		single = append(single, indexUse{pathOf(m.Index) + "/?", "High"})
+// indexMetrics returns which index a query used, in the protocol's form: JSON in base64. keys are the paths of the
+// partition key, if it led to the items. The first version of the form has other lists than the second one. What the
+// service tells of the conditions that an index served is not known here.
+func indexMetrics(m *store.QueryMetrics, keys []string, first bool) string {
+	single, none := []indexUse{}, []indexUse{}
+	for _, path := range keys {
+		single = append(single, indexUse{Spec: path + "/?", Score: "High"})
 	}
-	data, err := json.Marshal(map[string]any{
-		"UtilizedIndexes":  map[string]any{"SingleIndexes": single, "CompositeIndexes": []indexUse{}},
-		"PotentialIndexes": map[string]any{"SingleIndexes": []indexUse{}, "CompositeIndexes": []indexUse{}},
-		"Access":           m.Access,
-	})
+	if m.Index != "" {
+		single = append(single, indexUse{Spec: pathOf(m.Index) + "/?", Score: "High"})
+	}
+	form := map[string]any{
+		"UtilizedIndexes":  map[string]any{"SingleIndexes": single, "CompositeIndexes": none},
+		"PotentialIndexes": map[string]any{"SingleIndexes": none, "CompositeIndexes": none},
+	}
+	if first {
+		form = map[string]any{
+			"UtilizedSingleIndexes": single, "UtilizedCompositeIndexes": none, "PotentialSingleIndexes": none, "PotentialCompositeIndexes": none,
+		}
+	}
+	form["Access"] = m.Access
+	data, err := json.Marshal(form)
 	if err != nil {
 		panic("gateway: metrics cannot be marshalled: " + err.Error())
 	}
 	return base64.StdEncoding.EncodeToString(data)
+}
+
+// keysUsed returns the paths of the partition key, as metrics have them, if the request names one.
+func (c *collection) keysUsed(sc *scope) (paths []string) {
+	if sc.key.IsZero() {
+		return nil
+	}
+	for _, path := range c.info.Spec.PartitionKey {
+		paths = append(paths, pathOf(path))
+	}
+	return paths
 }

@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -123,6 +124,32 @@ func TestStrict_AcrossKeys(t *testing.T) {
 	} {
 		if got := w.query(text); !cmp.Equal(got, want) {
 			t.Errorf("%s gives %v, want %v", text, got, want)
+		}
+	}
+}
+
+// A page has rows of one range, and is empty where the range has none.
+func TestStrict_PagesOfOneRange(t *testing.T) {
+	t.Parallel()
+	for strict, want := range map[bool]int{false: 1, true: 3} {
+		w := newWorld(t, gateway.Config{Partitions: 3, Strict: strict})
+		w.container("things", byPK)
+		const items = 4
+		for i := range items { // of one partition key, and so in one of the ranges
+			w.ask("POST", docs, fmt.Sprintf(`{"id":"%d","pk":"a"}`, i), keyHeader, `["a"]`).is(201)
+		}
+		pages, rows := 0, 0
+		for token := ""; pages == 0 || token != ""; pages++ {
+			a := w.ask("POST", docs, `{"query":"SELECT * FROM c"}`, isQuery, "true", acrossKeys, "true", goOn, token).is(200)
+			n := len(a.ids("Documents"))
+			if n != 0 && n != items {
+				t.Errorf("with strict %t page %d has %d items", strict, pages, n)
+			}
+			rows += n
+			token = a.header.Get(goOn)
+		}
+		if pages != want || rows != items {
+			t.Errorf("with strict %t %d items come in %d pages, want %d", strict, rows, pages, want)
 		}
 	}
 }

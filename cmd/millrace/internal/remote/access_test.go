@@ -14,6 +14,8 @@ func TestAccess_TellsAsFarAsTheEndpointDoes(t *testing.T) {
 		{"a Millrace node's", base64.StdEncoding.EncodeToString([]byte(ours)), "scan of all items"},
 		{"JSON", ours, "scan of all items"},
 		{"another endpoint's", foreign, "indexes used: /a/?; that would help: (/a ASC, /b ASC)"},
+		{"another endpoint's of the first version", `{"UtilizedSingleIndexes": [{"FilterExpression": "", "IndexSpec": "/a/?"}], "PotentialSingleIndexes": [],
+			"UtilizedCompositeIndexes": [], "PotentialCompositeIndexes": [{"IndexSpecs": ["/a ASC", "/b ASC"]}]}`, "indexes used: /a/?; that would help: (/a ASC, /b ASC)"},
 		{"none at all", `{}`, "indexes used: none; that would help: none"},
 	} {
 		if got, err := access(&c.metrics); err != nil || got != c.want {

@@ -97,9 +97,13 @@ func access(metrics *string) (string, error) {
 		SingleIndexes    []struct{ IndexSpec string }
 		CompositeIndexes []struct{ IndexSpecs []string }
 	}
+	// The form has two versions. Which one comes is the endpoint's choice.
 	var m struct {
 		Access                            string
 		UtilizedIndexes, PotentialIndexes indexes
+
+		UtilizedSingleIndexes, PotentialSingleIndexes       []struct{ IndexSpec string }
+		UtilizedCompositeIndexes, PotentialCompositeIndexes []struct{ IndexSpecs []string }
 	}
 	if err := json.Unmarshal(data, &m); err != nil {
 		return "", fmt.Errorf("read the index metrics: %w", err)
@@ -107,6 +111,12 @@ func access(metrics *string) (string, error) {
 	if m.Access != "" {
 		return m.Access, nil
 	}
+	add := func(x *indexes, first indexes) {
+		x.SingleIndexes = append(x.SingleIndexes, first.SingleIndexes...)
+		x.CompositeIndexes = append(x.CompositeIndexes, first.CompositeIndexes...)
+	}
+	add(&m.UtilizedIndexes, indexes{m.UtilizedSingleIndexes, m.UtilizedCompositeIndexes})
+	add(&m.PotentialIndexes, indexes{m.PotentialSingleIndexes, m.PotentialCompositeIndexes})
 	list := func(x indexes) string {
 		var specs []string
 		for _, index := range x.SingleIndexes {
