@@ -84,6 +84,21 @@ func (s *Supervisor) beginChild(ctx context.Context, child processors.Resource, 
 	return s.manager.Begin(ctx, child.String(), checkpoint)
 }
 
+// amendLease changes the checkpoint of a reader, and has this process look at what there is to read where that was done: a
+// partition that had ended is read again.
+func (s *Supervisor) amendLease(ctx context.Context, reader processors.Resource, amend func([]byte) []byte) error {
+	amended := false
+	err := s.manager.Amend(ctx, reader.String(), func(checkpoint []byte) []byte {
+		next := amend(checkpoint)
+		amended = next != nil
+		return next
+	})
+	if err == nil && amended {
+		s.lookAtSplits()
+	}
+	return err
+}
+
 var errNotBegun = errors.New("the partition came by a split, and what it was split from is not read to its end")
 
 // checkBegun refuses to work for a partition that came by a split, and of whose lease there is no checkpoint: this worker

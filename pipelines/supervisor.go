@@ -327,7 +327,7 @@ func (s *Supervisor) term(ctx context.Context, held *leases.Held, resource proce
 		}
 	})
 	task := m.task(resource)
-	task.FirstOfLease, task.BeginChild = first, s.beginChild
+	task.FirstOfLease, task.BeginChild, task.Amend = first, s.beginChild, s.amendLease
 	err = s.host.Run(ctx, held, task)
 	divided, _ := errors.AsType[*DividedError](context.Cause(ctx))
 	cancel(nil)

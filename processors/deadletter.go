@@ -462,6 +462,9 @@ func (t *Term) DeadLetter(ctx context.Context, l DeadLetter) error {
 		return err
 	}
 	t.wrote.Store(true)
+	if err := t.tellLate(ctx); err != nil {
+		return err
+	}
 	countDeadLetter(ctx, t.Resource)
 	t.Logger.WarnContext(ctx, "a change cannot be processed; it is in the dead letters",
 		slog.String("item", l.Item), slog.String("position", l.Position.String()), slog.String("reason", l.Reason))

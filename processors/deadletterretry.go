@@ -140,7 +140,7 @@ func (r *run) pollRetries(ctx context.Context) {
 }
 
 // mayHaveDeadLetters says whether the pipeline may have dead letters: it has written some,
-// or has something parked.
+// or has something parked, or a worker that was late has written one.
 func (r *run) mayHaveDeadLetters() bool {
 	state := r.proc.State()
 	if state.Counts.DeadLetters > 0 || r.term.wrote.Load() {
@@ -148,7 +148,7 @@ func (r *run) mayHaveDeadLetters() bool {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.cp.Parked) > 0
+	return len(r.cp.Parked) > 0 || r.cp.Split != nil && r.cp.Split.Late
 }
 
 // retryParked tries what is asked for before anything is read, where so much is given up that the

@@ -139,9 +139,10 @@ type Term struct {
 	changed     chan struct{}
 	heartbeat   func()
 	saved       atomic.Pointer[Checkpoint]
-	wrote       atomic.Bool        // a dead letter
-	othersWrote atomic.Bool        // the feed brought what this term has not written, since a Backfiller looked
-	halt        func(*HaltedError) // ends the term; nil unless the Task is to halt
+	wrote       atomic.Bool                                                            // a dead letter
+	othersWrote atomic.Bool                                                            // the feed brought what this term has not written, since a Backfiller looked
+	halt        func(*HaltedError)                                                     // ends the term; nil unless the Task is to halt
+	amend       func(ctx context.Context, r Resource, amend func([]byte) []byte) error // Task.Amend
 
 	mu     sync.Mutex
 	traces traceSet // of what Changed told and no checkpoint covers

@@ -97,6 +97,7 @@ func newRun(h *Host, lease Lease, t Task, cp *Checkpoint) *run {
 	r.marks = []mark{{cp.Position, cp.Time, cp.Log, cp.Sum}}
 	r.term = &Term{
 		Resource: t.Resource, Epoch: lease.Epoch(), FirstOfLease: t.FirstOfLease, deadLetters: h.deadLetters, backfillShare: r.pace.share, changed: make(chan struct{}, 1), heartbeat: r.heartbeat,
+		amend: t.Amend,
 		Logger: h.cfg.Logger.With(slog.String("pipeline", t.Pipeline), slog.String("role", string(t.Role)),
 			slog.String("partition", t.Partition.String())),
 	}

@@ -30,6 +30,8 @@ type Split struct {
 	// Letters says that there may be dead letters of the partition. Those of targets that refused their copies are all
 	// that tells of these: nothing is parked for them.
 	Letters bool `json:"letters,omitempty"`
+	// Late says that one was written by somebody who had the lease before, so that the reader's own counts do not tell of it.
+	Late bool `json:"late,omitempty"`
 }
 
 // Ended says whether nothing is left to do for a partition that was split. What was given up may be tried again as long
@@ -118,6 +120,9 @@ func (r *run) endIfSplit(ctx context.Context) error {
 			return nil //nolint:nilerr // it is tried again: the lease ends the term when it is lost
 		}
 	}
+	if r.hasLateLetters(ctx) {
+		return nil
+	}
 	r.term.Logger.InfoContext(ctx, "the partition was split, and its children are read in its place", slog.String("last", end.Last.String()))
 	return ErrEnded
 }
@@ -144,9 +149,64 @@ func (r *run) hasLetters(ctx context.Context) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	none := *r.cp.Split // checkpoints that are being written have the other
-	none.Letters = false
+	none.Letters, none.Late = false, false
 	r.cp.Split = &none
 	return false
+}
+
+// A worker that has lost the lease may write a dead letter late, when the partition has been ended by its successor; nobody
+// would look for it then. Either of the two finds out, whoever is later, as each writes before it reads:
+//
+//	successor   its checkpoint says that it has ended    then looks for dead letters once more (hasLateLetters)
+//	late one    its dead letter                          then looks whether the lease has ended (tellLate)
+//
+// What each of them does about it is the same: the checkpoint says again that there may be dead letters, and a reader looks
+// for them until the last one was tried with success, or dropped.
+
+// late makes a checkpoint of a partition that has ended say that there may be dead letters.
+func (c *Checkpoint) late() {
+	late := *c.Split
+	late.Letters, late.Late = true, true
+	c.Split = &late
+}
+
+// hasLateLetters says whether there are dead letters of a partition that has ended, or whether that cannot be told now. The
+// loop calls it behind the checkpoint that says so.
+func (r *run) hasLateLetters(ctx context.Context) bool {
+	looking, cancel := context.WithTimeout(ctx, measureMax)
+	defer cancel()
+	there, err := r.host.deadLetters.any(looking, r.Resource)
+	if err != nil {
+		r.term.Logger.DebugContext(ctx, "the dead letters cannot be read now", slog.Any("error", err))
+		return true // the checkpoint has ended, and the loop comes here again
+	}
+	if !there {
+		return false
+	}
+	r.mu.Lock()
+	r.cp.late()
+	r.mu.Unlock()
+	r.markDirty()
+	return true
+}
+
+// tellLate makes the checkpoint of a partition that has ended say that there may be dead letters, by whoever has written one
+// and may have lost the lease by then. It leaves a checkpoint that has not ended: its holder will look.
+func (t *Term) tellLate(ctx context.Context) error {
+	if t.amend == nil {
+		return nil
+	}
+	// ctx may have ended with the lease a moment ago, and the dead letter is there.
+	telling, cancel := context.WithTimeout(context.WithoutCancel(ctx), measureMax)
+	defer cancel()
+	return t.amend(telling, t.Resource, func(checkpoint []byte) []byte {
+		cp, err := DecodeCheckpoint(checkpoint)
+		if err != nil || !cp.Ended() {
+			return nil // of a later release, whose holders look too
+		}
+		cp.late()
+		return cp.Encode()
+	})
 }
 
 // savedAs says whether the durable checkpoint is one of which ok is true.

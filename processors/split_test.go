@@ -225,6 +225,78 @@ func TestSplit_WhatWasGivenUpKeepsTheParentAndNotItsChildren(t *testing.T) {
 	}
 }
 
+// amend changes the lease's record as leases.Manager.Amend does.
+func (l *lease) amend(_ context.Context, _ processors.Resource, amend func([]byte) []byte) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if next := amend(l.checkpoint); next != nil {
+		l.checkpoint = next
+	}
+	return nil
+}
+
+// A worker that has lost the lease tells of a refused copy when its successor has ended the partition, or is about to: before
+// the checkpoint that says so, and after it has looked for dead letters. Somebody reads the partition until that one is tried.
+func TestSplit_ALateDeadLetterIsLookedFor(t *testing.T) {
+	t.Parallel()
+	for name, before := range map[string]bool{"before the end is durable": true, "behind it": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, processors.Config{CheckpointInterval: time.Millisecond})
+			s.append("a")
+			l, made, first, late := successor(), &records{}, newLease(), &recorder{}
+			stop := s.runTask(first, processors.Task{Resource: resource, Processor: late, Amend: l.amend})
+			first.waitCheckpoint(t, at(1))
+			if err := stop(); err != nil {
+				t.Fatal(err)
+			}
+			l.checkpoint = first.Checkpoint()
+			s.split()
+			refused := refusal(1, `["k"]/a`, `["k"]/full`)
+			wrote := sync.OnceFunc(func() {
+				if err := s.letters.Write(t.Context(), &refused); err != nil {
+					t.Error(err)
+				}
+			})
+			l.onSave = func(cp *processors.Checkpoint) error {
+				if before && cp.Ended() {
+					wrote()
+				}
+				return nil
+			}
+			ended := s.runParent(l, &retrier{retry: func(string) error { return nil }}, made, 0)
+			if !before {
+				if err := <-ended; !errors.Is(err, processors.ErrEnded) {
+					t.Fatalf("the partition ends with %v", err)
+				}
+				if err := late.term.DeadLetter(t.Context(), refused); err != nil {
+					t.Fatal(err)
+				}
+				cp, err := processors.DecodeCheckpoint(l.Checkpoint())
+				if err != nil || cp.Ended() || cp.Position.LSN != 2 || len(cp.Split.Children) != 2 {
+					t.Fatalf("with a late dead letter the checkpoint is %+v, %v", cp, err)
+				}
+				next := newLease()
+				next.epoch, next.checkpoint = 3, l.Checkpoint()
+				ended = s.runParent(next, &retrier{retry: func(string) error { return nil }}, made, 0)
+				l = next
+			} else {
+				l.waitCheckpoint(t, func(cp *processors.Checkpoint) bool { return isSplit(cp) && cp.Split.Late })
+			}
+			s.retry(s.letter().ID)
+			if err := <-ended; !errors.Is(err, processors.ErrEnded) {
+				t.Errorf("when the dead letter was tried the partition ends with %v", err)
+			}
+			if cp, err := processors.DecodeCheckpoint(l.Checkpoint()); err != nil || !cp.Ended() {
+				t.Errorf("the checkpoint is %+v, %v", cp, err)
+			}
+			if all, err := s.letters.List(t.Context(), "names", 10); err != nil || len(all) > 0 {
+				t.Errorf("dead letters: %+v, %v", all, err)
+			}
+		})
+	}
+}
+
 // Whoever takes the lease over does what is left, at whatever step its holder has died.
 func TestSplit_ACrashBetweenAnyTwoStepsIsGoneOnFrom(t *testing.T) {
 	t.Parallel()
