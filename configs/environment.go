@@ -102,7 +102,7 @@ func nearestVariable(name string, names []string) string {
 }
 
 // EnvName returns the environment variable of a key: store.queueMax is set by
-// MILLRACE_STORE_QUEUE_MAX.
+// MILLRACE_STORE_QUEUE_MAX, gateway.publicURL by MILLRACE_GATEWAY_PUBLIC_URL.
 func EnvName(key string) string {
 	var out strings.Builder
 	out.WriteString(envPrefix)
@@ -110,7 +110,7 @@ func EnvName(key string) string {
 		switch {
 		case r == '.':
 			out.WriteByte('_')
-		case r >= 'A' && r <= 'Z' && i > 0 && key[i-1] != '.':
+		case isUpper(r) && i > 0 && key[i-1] != '.' && !isUpper(rune(key[i-1])):
 			out.WriteByte('_')
 			out.WriteRune(r)
 		default:
@@ -119,3 +119,5 @@ func EnvName(key string) string {
 	}
 	return out.String()
 }
+
+func isUpper(r rune) bool { return r >= 'A' && r <= 'Z' }

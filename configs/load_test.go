@@ -241,6 +241,9 @@ func TestEnvName_EachKeyHasItsOwn(t *testing.T) {
 	if got := EnvName("feed.log.appendTimeout"); got != "MILLRACE_FEED_LOG_APPEND_TIMEOUT" {
 		t.Errorf("got %s", got)
 	}
+	if got := EnvName("gateway.publicURL"); got != "MILLRACE_GATEWAY_PUBLIC_URL" { // as the chart sets it
+		t.Errorf("got %s", got)
+	}
 	if got := EnvName("connect.ca"); got != "MILLRACE_CONNECT_CA" {
 		t.Errorf("got %s", got)
 	}
