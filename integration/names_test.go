@@ -21,7 +21,7 @@ const (
 
 // The ids of two items that an earlier release refused.
 const (
-	namedKind  = "k?/#a"
+	namedKind  = `k?/#a\b`
 	namedOrder = "1/]?#/x"
 )
 

@@ -50,11 +50,11 @@ func CheckValue(raw []byte) error {
 	return err
 }
 
-// CheckID reports whether id may be the id of an item: 1 to IDMax bytes of UTF-8
-// without a backslash. The error says what is wrong.
-func CheckID(id string) error { return checkID(id, `\`) }
+// CheckID reports whether id may be the id of an item: 1 to IDMax bytes of UTF-8.
+// The error says what is wrong.
+func CheckID(id string) error { return checkID(id, "") }
 
-// CheckPlainID is CheckID of an id that no URL needs to encode: without / ? and # too. Earlier releases
+// CheckPlainID is CheckID of an id without / \ ? and #, which URLs encode. Earlier releases
 // know no others, and Millrace makes no others by itself.
 func CheckPlainID(id string) error { return checkID(id, `/\?#`) }
 

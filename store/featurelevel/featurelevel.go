@@ -63,7 +63,7 @@ const WideNames = 5
 // transactions.
 const Scripts = 5
 
-// WideIDs is the level from which on ids of items hold / ? and #.
+// WideIDs is the level from which on ids of items hold / \ ? and #.
 const WideIDs = 5
 
 // label is where the stream of the catalog's bucket tells the level of the data.

@@ -17,7 +17,7 @@ func TestItem_WideIDs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, gateway.Config{})
 	w.container("things", byPK)
-	for _, id := range []string{"a?b", "a#b", "a/b", "/", "a b%20?", `"]/x`, "ü/é"} {
+	for _, id := range []string{"a?b", "a#b", "a/b", "/", "a b%20?", `"]/x`, "ü/é", `a\b`, `\u0041`} {
 		quoted, err := json.Marshal(id)
 		if err != nil {
 			t.Fatal(err)
@@ -46,7 +46,6 @@ func TestItem_WideIDs(t *testing.T) {
 	// Not encoded, it is another path, as there.
 	w.ask("POST", docs, `{"id":"a/b","pk":"a"}`, keyHeader, `["a"]`).is(201)
 	w.ask("GET", docs+"/a/b", "", keyHeader, `["a"]`).is(404)
-	w.ask("POST", docs, `{"id":"a\\b","pk":"a"}`, keyHeader, `["a"]`).is(400)
 }
 
 // An item lives: it is created, read, replaced, upserted, patched and deleted, and
