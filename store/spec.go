@@ -140,7 +140,8 @@ type Script struct {
 	Kind ScriptKind `json:"kind"`
 	ID   string     `json:"id"`
 	Body string     `json:"body"`
-	// When and Operation are those of a trigger: Pre or Post, and All, Create, Replace, Update, Upsert or Delete.
+	// When and Operation are those of a trigger: Pre or Post, and All, Create, Replace, Update, Upsert or Delete, each in the case in which
+	// a client has sent it.
 	When      string `json:"when,omitempty"`
 	Operation string `json:"operation,omitempty"`
 	// Version is another one whenever it is written, Modified when that was, in Unix seconds.

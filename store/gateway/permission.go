@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"net/url"
@@ -56,7 +57,7 @@ func (m *tokenMaker) body(u *users.User, p *users.Permission) *permissionJSON {
 	own, _ := rid.ParsePermission(p.RID) // zero if the record is damaged
 	token := users.Token{Database: u.Database, User: u.Name, Serial: p.Serial, Expires: m.expires}
 	body := &permissionJSON{
-		ID: p.Name, Mode: string(p.Mode), Resource: p.Resource, RID: p.RID, Self: own.Self(), ETag: `"` + p.Tag + `"`,
+		ID: p.Name, Mode: cmp.Or(p.Word, string(p.Mode)), Resource: p.Resource, RID: p.RID, Self: own.Self(), ETag: `"` + p.Tag + `"`,
 		Modified: unixSeconds(p.Modified), Token: token.Sign(m.master),
 	}
 	if p.Key != "" {
@@ -87,6 +88,9 @@ func (s *Server) askedPermission(x *exchange) (name string, scope users.Scope, e
 		scope.Mode = users.All
 	default:
 		return "", scope, refuse(http.StatusBadRequest, "permissionMode is %q; %s or %s is expected", clip(asked.Mode), users.Read, users.All)
+	}
+	if asked.Mode != string(scope.Mode) {
+		scope.Word = asked.Mode
 	}
 	c, err := s.findResource(x, asked.Resource, &scope)
 	if err != nil {

@@ -51,7 +51,7 @@ var (
 	triggerOperations = []string{"All", "Create", "Update", "Delete", "Replace", "Upsert"}
 )
 
-// word reads one of some words, in any case, or its number.
+// word reads one of some words, which is shown again in the case in which it was sent, or its number.
 func word(raw json.RawMessage, words []string) (string, bool) {
 	var number int
 	if json.Unmarshal(raw, &number) == nil && number >= 0 && number < len(words) {
@@ -61,11 +61,7 @@ func word(raw json.RawMessage, words []string) (string, bool) {
 	if json.Unmarshal(raw, &text) != nil {
 		return "", false
 	}
-	i := slices.IndexFunc(words, func(w string) bool { return strings.EqualFold(w, text) })
-	if i < 0 {
-		return "", false
-	}
-	return words[i], true
+	return text, slices.ContainsFunc(words, func(w string) bool { return strings.EqualFold(w, text) })
 }
 
 // askedScript reads the body of a request that writes a script.

@@ -130,6 +130,11 @@ func TestScripts_BadInput(t *testing.T) {
 	if o := w.ask("GET", triggers+"/numbers", "").is(200).object(); o["triggerType"] != "Post" || o["triggerOperation"] != "Delete" {
 		t.Errorf("%v", o)
 	}
+	// Words count in any case and are shown as they were sent.
+	w.ask("POST", triggers, `{"id":"words","body":"b","triggerType":"pre","triggerOperation":"CREATE"}`).is(201)
+	if o := w.ask("GET", triggers+"/words", "").is(200).object(); o["triggerType"] != "pre" || o["triggerOperation"] != "CREATE" {
+		t.Errorf("%v", o)
+	}
 	var status int
 	for i := range 10 {
 		status = w.ask("POST", sprocs, `{"id":"large`+strconv.Itoa(i)+`","body":`+quote(t, strings.Repeat("x", store.ScriptBytesMax))+`}`).status
@@ -499,7 +504,8 @@ func TestTriggers(t *testing.T) {
 			});
 		}`},
 		"refuses": {"Post", "All", `function () { throw "refused" }`},
-		"kind":    {"Pre", "All", `function () { var r = __.request, item = r.getBody(); if (item) { item.kind = r.getOperationType(); r.setBody(item) } }`},
+		"kind":    {"pre", "all", `function () { var r = __.request, item = r.getBody(); if (item) { item.kind = r.getOperationType(); r.setBody(item) } }`},
+		"updates": {"PRE", "update", `function () { var item = __.request.getBody(); item.updated = true; __.request.setBody(item) }`},
 		"moves":   {"Pre", "All", `function () { var item = __.request.getBody(); item.pk = "b"; __.request.setBody(item) }`},
 	} {
 		w.ask("POST", triggers, `{"id":"`+id+`","triggerType":"`+c[0]+`","triggerOperation":"`+c[1]+`","body":`+quote(t, c[2])+`}`).is(201)
@@ -540,6 +546,10 @@ func TestTriggers(t *testing.T) {
 	if o := w.ask("PUT", docs+"/doc2", `{"id":"doc2","pk":"a"}`, with(before, "kind")...).is(200).object(); o["kind"] != "Replace" {
 		t.Errorf("%v", o)
 	}
+	if o := w.ask("PUT", docs+"/doc2", `{"id":"doc2","pk":"a"}`, with(before, "updates")...).is(200).object(); o["updated"] != true {
+		t.Errorf("%v", o)
+	}
+	w.ask("POST", docs, `{"id":"x","pk":"a"}`, with(before, "updates")...).is(400)
 	if o := w.ask("POST", docs, `{"id":"doc2","pk":"a"}`, with(before, "kind", upsert, "true")...).is(200).object(); o["kind"] != "Upsert" {
 		t.Errorf("%v", o)
 	}

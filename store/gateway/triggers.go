@@ -44,14 +44,19 @@ func triggersOf(x *exchange, info *store.ContainerInfo, header, when, operation 
 		}
 		made := info.Scripts[i]
 		switch {
-		case made.When != when:
+		case !strings.EqualFold(made.When, when):
 			return nil, refuse(http.StatusBadRequest, "the trigger %q is a %s-trigger, and the request names it as a %s-trigger", clip(name), made.When, when)
-		case made.Operation != "All" && made.Operation != operation && (made.Operation != "Update" || operation != "Replace"):
+		case !servesOperation(made.Operation, operation):
 			return nil, refuse(http.StatusBadRequest, "the trigger %q is for the operation %s, and the request is a %s", clip(name), made.Operation, operation)
 		}
 		found = append(found, made)
 	}
 	return found, nil
+}
+
+// servesOperation tells whether a trigger that is for some operations, in any case, is for one of them.
+func servesOperation(of, operation string) bool {
+	return strings.EqualFold(of, "All") || strings.EqualFold(of, operation) || strings.EqualFold(of, "Update") && operation == "Replace"
 }
 
 // triggerOperationOf is the word of triggers for an operation on an item.

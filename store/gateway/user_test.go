@@ -88,7 +88,18 @@ func TestPermission_Resource(t *testing.T) {
 	}
 	w.ask("POST", at, permissionBody(t, "p", "Read", "dbs/shop/colls/other", "")).is(409)
 	w.ask("POST", at, permissionBody(t, "q", "All", things, `["a"]`)).is(409) // one of a resource, as in the service
-	w.ask("POST", at, permissionBody(t, "q", "all", things, "")).is(201)
+	var inLower permission
+	w.ask("POST", at, permissionBody(t, "q", "all", things, "")).is(201).into(&inLower)
+	if inLower.Mode != "all" { // it is shown as it was sent, and means what it means
+		t.Errorf("the mode all is shown as %q", inLower.Mode)
+	}
+	w.with(inLower.Token, "POST", docs, `{"id":"1","pk":"a"}`, keyHeader, `["a"]`).is(201)
+	var renamed permission
+	w.ask("PUT", at+"/q", permissionBody(t, "q", "All", things, "")).is(200).into(&renamed)
+	if renamed.Mode != "All" {
+		t.Errorf("the mode All is shown as %q", renamed.Mode)
+	}
+	w.with(inLower.Token, "POST", docs, `{"id":"2","pk":"a"}`, keyHeader, `["a"]`).is(201)
 	w.ask("POST", at, permissionBody(t, "r", "All", "dbs/shop/colls/other", ""), upsert, "true").is(201)
 	w.ask("POST", at, permissionBody(t, "r", "Read", "dbs/shop/colls/other", ""), upsert, "true").is(200)
 	w.ask("POST", at, permissionBody(t, "s", "Read", "dbs/shop/colls/wide%20%C3%BC%2520", "")).is(201)

@@ -59,6 +59,8 @@ type Permission struct {
 // Scope is what a permission opens.
 type Scope struct {
 	Mode Mode `json:"mode"`
+	// Word is the mode in the case in which it was given, which is shown; "": as Mode has it.
+	Word string `json:"word,omitempty"`
 	// Resource is the link to the resource as it was given; what follows says what it leads to.
 	Resource string `json:"resource"`
 	// Container is the name of the container, ContainerRID the text of its resource id.
@@ -169,7 +171,7 @@ func (u *User) checkFree(p *Permission, name string, scope *Scope) error {
 func (p *Permission) set(name string, scope Scope) {
 	before := p.Scope
 	p.Name, p.Scope, p.Tag, p.Modified = name, scope, newTag(), now()
-	before.Resource = scope.Resource // which may be written in several ways
+	before.Resource, before.Word = scope.Resource, scope.Word // which may be written in several ways
 	if before != scope || p.Serial == (Serial{}) {
 		rand.Read(p.Serial[:])
 	}
