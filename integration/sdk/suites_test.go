@@ -16,6 +16,7 @@ import (
 // which is public, written in.
 const (
 	emulatorAddress = "127.0.0.1:8081"
+	computeAddress  = "127.0.0.1:8903" // of the emulator's other gateway
 	emulatorKey     = "C2y6yDjf5/R+ob0N8A7Cgv30VRDJIWEHLM+4QDU5DE2nQ9nDuVTqobD4b8mGGyPMbIZnqyMsEcaGQy67XIw/Jw=="
 )
 
@@ -23,17 +24,23 @@ const (
 // partition in a container. It skips the test where somebody else listens there.
 func startEmulator(t *testing.T, env ...string) *server {
 	t.Helper()
-	l, err := net.Listen("tcp", emulatorAddress)
+	return startEmulatorAt(t, emulatorAddress, env...)
+}
+
+// startEmulatorAt is startEmulator at one of the emulator's addresses.
+func startEmulatorAt(t *testing.T, address string, env ...string) *server {
+	t.Helper()
+	l, err := net.Listen("tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		t.Skipf("another process listens at %s, which these tests have written in", emulatorAddress)
+		t.Skipf("another process listens at %s, which these tests have written in", address)
 	}
 	must(t, err)
 	must(t, l.Close())
 	s := start(t, true, append([]string{
-		"MILLRACE_GATEWAY_LISTEN=" + emulatorAddress, "MILLRACE_GATEWAY_KEYS_PRIMARY=" + emulatorKey,
+		"MILLRACE_GATEWAY_LISTEN=" + address, "MILLRACE_GATEWAY_KEYS_PRIMARY=" + emulatorKey,
 		"MILLRACE_GATEWAY_PARTITIONS=1",
 	}, env...)...)
-	s.endpoint = "https://localhost:8081"
+	s.endpoint = "https://" + strings.Replace(address, "127.0.0.1", "localhost", 1)
 	return s
 }
 

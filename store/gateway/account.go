@@ -45,13 +45,13 @@ const engineLimits = `{"maxSqlQueryInputLength":262144,"maxJoinsPerSqlQuery":10,
 
 func (s *Server) readAccount(x *exchange) error {
 	// One location for reading and for writing: all nodes serve the same containers.
-	here := []location{{Name: "Local", Endpoint: s.endpoint(x.r)}}
+	here := []location{{Name: s.cfg.Region, Endpoint: s.endpoint(x.r)}}
 	one := map[string]any{"asyncReplication": false, "minReplicaSetSize": 1, "maxReplicasetSize": 4}
 	return x.answerJSON(http.StatusOK, chargeResource, account{
 		ID: accountID, RID: accountID + ".documents", Media: "//media/", Addresses: "//addresses/", Databases: "//dbs/",
 		WritableLocations: here, ReadableLocations: here,
 		UserReplicationPolicy: one, SystemReplicationPolicy: one,
-		UserConsistencyPolicy:    map[string]any{"defaultConsistencyLevel": "Session"},
+		UserConsistencyPolicy:    map[string]any{"defaultConsistencyLevel": s.cfg.Consistency},
 		ReadPolicy:               map[string]any{"primaryReadCoefficient": 1, "secondaryReadCoefficient": 1},
 		QueryEngineConfiguration: engineLimits,
 	})

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
@@ -34,6 +35,9 @@ const (
 	pageItemsMax   = 1000     // of one page of a feed, whatever the client asks
 	pageBytesMax   = 4 << 20  // of one page of a feed
 )
+
+// regionBytesMax bounds the name of the region.
+const regionBytesMax = 100
 
 // Config tunes a Server. Zero fields take their defaults.
 type Config struct {
@@ -80,6 +84,15 @@ type Config struct {
 	// Strict refuses what Cosmos DB refuses although Millrace could serve it, so that what is
 	// written here runs there; docs/gateway.md lists it. Default false.
 	Strict bool `yaml:"strict"`
+
+	// Region is the name of the one region that the account tells clients, which they compare with those that they
+	// prefer. Default Local.
+	Region string `yaml:"region"`
+
+	// Consistency is the level of the account that clients are told, Session or Strong. Owners answer reads after
+	// every write acknowledged before at either; at Strong no standby answers while a partition has no owner, unless a
+	// request asks for less. Default Session.
+	Consistency string `yaml:"consistency"`
 
 	// ConnectionsMax bounds the connections. Beyond it one that has been idle
 	// longest is closed for the new one; idle are those too that have shown no key,
@@ -158,6 +171,7 @@ type Config struct {
 func (c Config) withDefaults() (Config, error) {
 	c.TLS = cmp.Or(c.TLS, "on")
 	c.Partitions = cmp.Or(c.Partitions, 1)
+	c.Region, c.Consistency = cmp.Or(c.Region, "Local"), cmp.Or(c.Consistency, levelSession)
 	c.ConnectionsMax, c.RequestsMax = cmp.Or(c.ConnectionsMax, 16384), cmp.Or(c.RequestsMax, 1024)
 	c.BodiesMax = cmp.Or(c.BodiesMax, 256<<20)
 	c.AnswersMax = cmp.Or(c.AnswersMax, 256<<20)
@@ -195,6 +209,12 @@ func (c *Config) check() error {
 	case "on", Off:
 	default:
 		bad("tls is %q; on or off is expected", c.TLS)
+	}
+	if strings.TrimSpace(c.Region) != c.Region || len(c.Region) > regionBytesMax || strings.ContainsFunc(c.Region, unicode.IsControl) {
+		bad("region is %q; a name of %d bytes at most is expected, without control characters and without spaces around it", c.Region, regionBytesMax)
+	}
+	if c.Consistency != levelSession && c.Consistency != levelStrong {
+		bad("consistency is %q; %s or %s is expected", c.Consistency, levelSession, levelStrong)
 	}
 	if (c.Cert == "") != (c.Key == "") {
 		bad("cert and gateway.key go together")

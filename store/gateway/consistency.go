@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"strconv"
@@ -11,23 +12,29 @@ import (
 	"github.com/millrace/millrace/store"
 )
 
-// consistent returns the container with the reads that a request asks for. Where the container has no standbys all are
+// The levels of an account.
+const (
+	levelSession = "Session"
+	levelStrong  = "Strong"
+)
+
+// consistent returns the container with the reads that a request asks for, or else the account. Where the container has no standbys all are
 // answered by owners, which is stronger than what anybody can ask for.
 //
 //	Eventual, ConsistentPrefix       a standby where there is one, which spares the owner
-//	Session, or nothing, with a      the owner; where it does not answer, a standby that holds
-//	session token                    what the session has seen
+//	Session, also as the account's,  the owner; where it does not answer, a standby that holds
+//	with a session token             what the session has seen
 //	Strong, BoundedStaleness, or     the owner
 //	no token
-func (c *collection) consistent(x *exchange) *collection {
+func (c *collection) consistent(x *exchange, account string) *collection {
 	if c.info.Spec.Standbys == 0 {
 		return c
 	}
 	with := *c
-	switch level := x.header(headerConsistency); {
+	switch level := cmp.Or(x.header(headerConsistency), account); {
 	case strings.EqualFold(level, "Eventual"), strings.EqualFold(level, "ConsistentPrefix"):
 		with.Container = c.Eventual()
-	case level == "", strings.EqualFold(level, "Session"):
+	case strings.EqualFold(level, levelSession):
 		lsns := parseSession(x.header(headerSession))
 		if len(lsns) == 0 {
 			return c

@@ -178,5 +178,5 @@ func (s *Server) collection(x *exchange) (*collection, error) {
 	if meant := x.header(headerCollection); meant != "" && meant != c.ridText {
 		return nil, refuseAs(400, 1024, "container %s has the resource id %s, the request is meant for %s", c.info.Name, c.ridText, clip(meant))
 	}
-	return c.consistent(x), nil
+	return c.consistent(x, s.cfg.Consistency), nil
 }

@@ -36,7 +36,7 @@ func (a *answer) ids(name string) []string {
 func TestAccount_NamesThePlaceByWhichItWasReached(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, gateway.Config{TrustedProxies: []string{"127.0.0.1"}})
-	type location struct{ DatabaseAccountEndpoint string }
+	type location struct{ Name, DatabaseAccountEndpoint string }
 	var account struct {
 		ID                                   string
 		WritableLocations, ReadableLocations []location
@@ -48,6 +48,9 @@ func TestAccount_NamesThePlaceByWhichItWasReached(t *testing.T) {
 	if len(account.WritableLocations) != 1 || account.WritableLocations[0].DatabaseAccountEndpoint != w.web.URL+"/" {
 		t.Errorf("locations %+v, want %s", account.WritableLocations, w.web.URL)
 	}
+	if name := account.WritableLocations[0].Name; name != "Local" {
+		t.Errorf("the region is %q", name)
+	}
 	if account.ID == "localhost" || account.ID == "" || account.UserConsistencyPolicy.DefaultConsistencyLevel != "Session" {
 		t.Errorf("account %+v", account)
 	}
@@ -58,10 +61,18 @@ func TestAccount_NamesThePlaceByWhichItWasReached(t *testing.T) {
 	if got := account.WritableLocations[0].DatabaseAccountEndpoint; got != "https://db.example.com/" {
 		t.Errorf("behind a trusted proxy: %s", got)
 	}
-	public := newWorld(t, gateway.Config{PublicURL: "https://shop.example.com:444"})
+	public := newWorld(t, gateway.Config{PublicURL: "https://shop.example.com:444", Region: "South Central US", Consistency: "Strong"})
 	public.ask("GET", "/", "", "X-Forwarded-Host", "evil.example.com").is(200).into(&account)
 	if got := account.WritableLocations[0].DatabaseAccountEndpoint; got != "https://shop.example.com:444/" {
 		t.Errorf("with a public URL: %s", got)
+	}
+	if w, r := account.WritableLocations[0].Name, account.ReadableLocations[0].Name; w != "South Central US" || r != w || account.UserConsistencyPolicy.DefaultConsistencyLevel != "Strong" {
+		t.Errorf("with a region and a level of its own: %+v", account)
+	}
+	for _, wrong := range []gateway.Config{{Region: " here"}, {Region: "a\nb"}, {Region: strings.Repeat("x", 101)}, {Consistency: "Eventual"}, {Consistency: "strong"}} {
+		if wrong.Check() == nil {
+			t.Errorf("taken: %+v", wrong)
+		}
 	}
 }
 

@@ -211,6 +211,9 @@ func (s *Server) serve(x *exchange) error {
 	if err := x.right.admit(op); err != nil {
 		return err
 	}
+	if err := s.strictlyNamed(&x.target); err != nil {
+		return err
+	}
 	if (t.noun == nounScripts || t.noun == nounScript) && s.scripts == nil {
 		return errNoScripts
 	}
