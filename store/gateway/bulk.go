@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"sync"
@@ -169,3 +171,54 @@ func (r *bulkRun) one(w *itemWrite) operationAnswer {
 }
 
 var errAnswerTooLarge = refuseAs(http.StatusRequestEntityTooLarge, subAnswerTooLarge, "the items that the request is answered with would have more than %d MiB; read this one by itself, or ask for fewer at once", bulkAnswerMax>>20)
+
+// deleteKey deletes the items of a partition key, in transactions of store.BatchOpsMax, and answers when all are deleted. The service does
+// so in the background and hides them at once; here readers see some of them go before others. It goes through the ids once, in their
+// order, so that somebody who makes items meanwhile does not keep it busy. Cut short, it has deleted the first ones, and is asked for again.
+func (s *Server) deleteKey(x *exchange) error {
+	c, err := s.collection(x)
+	if err != nil {
+		return err
+	}
+	key, given, err := c.parseKey(x.header(headerKey))
+	if err != nil {
+		return err
+	}
+	if !given {
+		return errNoKey
+	}
+	if err := x.right.admitKey(key); err != nil {
+		return err
+	}
+	charge, partition := chargePage, c.PartitionFor(key)
+	r := store.QueryRequest{Text: "SELECT VALUE c.id FROM c", Key: key, RowsMax: store.BatchOpsMax}
+	for {
+		page, err := c.owned.Query(x.ctx, r)
+		if err != nil {
+			return s.explainAbsence(x, c, err)
+		}
+		ops := make([]store.Operation, len(page.Rows))
+		for i, row := range page.Rows {
+			ops[i].Kind = store.OpDelete
+			if err := json.Unmarshal(row, &ops[i].ID); err != nil {
+				return fmt.Errorf("id %s of partition key %s: %w", row, key, err)
+			}
+		}
+		if len(ops) > 0 {
+			result, err := s.commit(x, c, &store.Transact{Key: key, Ops: ops})
+			switch {
+			case errors.Is(err, store.ErrNotFound) || err == nil && result.Failed:
+				continue // somebody else has deleted one of these meanwhile: read them again
+			case err != nil:
+				x.saw(partition, refusedAt(err))
+				return s.explainAbsence(x, c, err)
+			}
+			x.saw(partition, result.LSN)
+			charge += chargeWrite * float64(len(ops))
+		}
+		if r.Continuation = page.Continuation; r.Continuation == "" {
+			x.answer(http.StatusOK, charge, nil)
+			return nil
+		}
+	}
+}

@@ -264,3 +264,28 @@ func (s *Server) listContainers(x *exchange) error {
 	}
 	return answerList(x, owner, "DocumentCollections", bodies)
 }
+
+// listConflicts answers the conflicts of a container: there are none, since one owner decides all writes of a partition.
+func (s *Server) listConflicts(x *exchange) error {
+	info, err := s.containerInfo(x)
+	if err != nil {
+		return err
+	}
+	return answerList(x, info.RID().String(), "Conflicts", nil)
+}
+
+func (s *Server) queryConflicts(x *exchange) error {
+	info, err := s.containerInfo(x)
+	if err != nil {
+		return err
+	}
+	return s.queryResources(x, info.RID().String(), "Conflicts", nil)
+}
+
+// noConflict answers a request for one conflict.
+func (s *Server) noConflict(x *exchange) error {
+	if _, err := s.containerInfo(x); err != nil {
+		return err
+	}
+	return refuse(http.StatusNotFound, "there is no conflict %q; Millrace has none", clip(x.target.id))
+}

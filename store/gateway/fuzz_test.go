@@ -123,7 +123,7 @@ func FuzzPatch(f *testing.F) {
 
 // A path of a container's declaration that is read is shown as one that reads alike.
 func FuzzContainerPath(f *testing.F) {
-	for _, s := range []string{"/a", `/"a b"/c`, "/a/[]/b", "/", "", "a", `/"`, `/""`, "/a~b/c", `/"x/y"`} {
+	for _, s := range []string{"/a", `/"a b"/c`, "/a/[]/b", "/", "", "a", `/"`, `/""`, "/a~b/c", `/"x/y"`, `/'x/y'/'"'/"'"`, `/'`, `/a"b'`, `/'a"'b`} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, path string) {

@@ -159,6 +159,9 @@ func sign(t testing.TB, r *http.Request, key gateway.Key) {
 		} else {
 			kind, link = segments[n-2], path
 		}
+		if len(segments) == 6 && segments[4] == "operations" { // on a logical partition
+			kind, link = "colls", strings.Join(segments[:4], "/")
+		}
 	}
 	if rid, ok := strings.CutPrefix(path, "offers/"); ok {
 		link = strings.ToLower(rid)

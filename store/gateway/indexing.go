@@ -101,7 +101,8 @@ const (
 )
 
 // completePolicy returns a declared policy as the service shows it: / among the included paths is written /*,
-// etags are excluded, and what was left out has its default. What else it holds stays as it was sent.
+// etags are excluded, kinds of indexes that it chooses by itself today are dropped, and what was left out has its default. What
+// else it holds stays as it was sent.
 func completePolicy(declared json.RawMessage) json.RawMessage {
 	var policy map[string]json.RawMessage
 	if err := json.Unmarshal(declared, &policy); err != nil || policy == nil {
@@ -122,6 +123,9 @@ func completePolicy(declared json.RawMessage) json.RawMessage {
 		setDefault("automatic", "true")
 		excluded := pathsOf(policy["excludedPaths"])
 		included := pathsOf(policy["includedPaths"])
+		for _, p := range included {
+			dropKinds(p)
+		}
 		if isNull(policy["includedPaths"]) && !slices.ContainsFunc(excluded, isPath(allPaths)) {
 			included = append(included, map[string]json.RawMessage{"path": quoted(allPaths)})
 		}
@@ -159,6 +163,22 @@ func isPath(want string) func(map[string]json.RawMessage) bool {
 	return func(p map[string]json.RawMessage) bool {
 		var path string
 		return json.Unmarshal(p["path"], &path) == nil && path == want
+	}
+}
+
+// dropKinds takes the indexes of the kinds Hash and Range, which policies of early versions name, out of an included path.
+func dropKinds(path map[string]json.RawMessage) {
+	var indexes []json.RawMessage
+	if json.Unmarshal(path["indexes"], &indexes) != nil {
+		return
+	}
+	indexes = slices.DeleteFunc(indexes, func(raw json.RawMessage) bool {
+		var index struct{ Kind string }
+		return json.Unmarshal(raw, &index) == nil && (strings.EqualFold(index.Kind, "Hash") || strings.EqualFold(index.Kind, "Range"))
+	})
+	delete(path, "indexes")
+	if len(indexes) > 0 {
+		path["indexes"], _ = json.Marshal(indexes) // what was JSON stays JSON
 	}
 }
 
@@ -205,20 +225,20 @@ func (s *Server) indexProgress(ctx context.Context, info *store.ContainerInfo) (
 	return 100 * ready / all, true
 }
 
-// pointerOf turns a path of the protocol, /a/"b c"/[]/d, into a JSON pointer.
+// pointerOf turns a path of the protocol, /a/"b c"/'d "e"'/[]/f, into a JSON pointer.
 func pointerOf(path string) (string, error) {
 	bad := fmt.Errorf("the path %q is none; a path such as /name or /address/city is expected", clip(path))
 	if len(path) < 2 || path[0] != '/' {
 		return "", bad
 	}
 	var out strings.Builder
-	// A name in quotes may hold slashes, so the path is not split at them.
+	// A name in quotes of either kind may hold slashes, and the quotes of the other kind, so the path is not split at slashes.
 	for rest := path; rest != ""; {
 		rest = rest[1:] // the slash
 		var name string
 		switch {
-		case strings.HasPrefix(rest, `"`):
-			end := strings.IndexByte(rest[1:], '"')
+		case strings.HasPrefix(rest, `"`), strings.HasPrefix(rest, "'"):
+			end := strings.IndexByte(rest[1:], rest[0])
 			if end < 0 {
 				return "", bad
 			}
@@ -230,9 +250,9 @@ func pointerOf(path string) (string, error) {
 			}
 			name, rest = rest[:end], rest[end:]
 		}
-		// * means every element in a pointer, so it cannot be a name; nor can a name with a
-		// quote, which the protocol cannot write.
-		if name == "" || name == "*" || strings.Contains(name, `"`) || rest != "" && rest[0] != '/' {
+		// * means every element in a pointer, so it cannot be a name; nor can a name with quotes of
+		// both kinds, which the protocol cannot write.
+		if name == "" || name == "*" || strings.Contains(name, `"`) && strings.Contains(name, "'") || rest != "" && rest[0] != '/' {
 			return "", bad
 		}
 		if name == "[]" {
@@ -255,7 +275,9 @@ func pathOf(pointer string) string {
 		switch {
 		case name == "*":
 			name = "[]"
-		case strings.ContainsAny(name, "/ ~-") || name == "":
+		case strings.Contains(name, `"`):
+			name = "'" + name + "'"
+		case strings.ContainsAny(name, "/ ~-'") || name == "":
 			name = `"` + name + `"`
 		}
 		out.WriteString("/" + name)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/millrace/millrace/store/gateway"
@@ -136,5 +137,50 @@ func TestItem_RefusedWritesTellWhatWasSeen(t *testing.T) {
 				t.Errorf("it is to be asked again: %v", a.header)
 			}
 		})
+	}
+}
+
+const wholeKey = "/dbs/shop/colls/things/operations/partitionkeydelete"
+
+// All items of a partition key are deleted, in more transactions than one, beside somebody who deletes some of them himself.
+func TestItem_DeletionOfAPartitionKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, gateway.Config{Partitions: 2})
+	w.container("things", byPK)
+	const n = 350
+	for at := 0; at < n; at += 50 {
+		var ops []string
+		for i := range 50 {
+			ops = append(ops, fmt.Sprintf(`{"operationType":"Create","resourceBody":{"id":"%d/\\","pk":"a"}}`, at+i))
+		}
+		w.ask("POST", docs, "["+strings.Join(ops, ",")+"]", keyHeader, `["a"]`, isBatch, "True", atomic, "true").is(200)
+	}
+	for _, pk := range []string{`"b"`, "null", "1"} {
+		w.ask("POST", docs, `{"id":"1","pk":`+pk+`}`, keyHeader, "["+pk+"]").is(201)
+	}
+	w.ask("POST", wholeKey, "").is(400) // no key
+	w.ask("POST", wholeKey, "", keyHeader, `["a","b"]`).is(400, "1001")
+	w.ask("POST", strings.Replace(wholeKey, "things", "none", 1), "", keyHeader, `["a"]`).is(404, "1003")
+	var wg sync.WaitGroup
+	for i := range n / 2 {
+		wg.Go(func() {
+			path := docs + "/" + url.PathEscape(fmt.Sprintf(`%d/\`, n-1-2*i))
+			if a := w.ask("DELETE", path, "", keyHeader, `["a"]`); a.status != 204 && a.status != 404 {
+				t.Errorf("%d %s", a.status, a.body)
+			}
+		})
+	}
+	a := w.ask("POST", wholeKey, "", keyHeader, `["a"]`).is(200)
+	wg.Wait()
+	if len(a.body) != 0 || a.header.Get("x-ms-request-charge") == "" {
+		t.Errorf("answered %q and %v", a.body, a.header)
+	}
+	if got := w.query("SELECT VALUE c.pk FROM c"); len(got) != 3 {
+		t.Errorf("there are %v, want an item of each other key", got)
+	}
+	w.ask("POST", wholeKey, "", keyHeader, `["a"]`).is(200) // nothing
+	w.ask("POST", wholeKey, "", keyHeader, `[null]`).is(200)
+	if got := w.query("SELECT VALUE c.pk FROM c ORDER BY c.pk"); strings.Join(got, " ") != `1 "b"` {
+		t.Errorf("there are %v, want 1 and b", got)
 	}
 }

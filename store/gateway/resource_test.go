@@ -217,6 +217,43 @@ func TestContainer_Refusals(t *testing.T) {
 	w.ask("DELETE", colls+"/none", "").is(404)
 }
 
+// Paths have names in quotes of either kind, and are shown so that they mean the same.
+func TestContainer_NamesInQuotes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, gateway.Config{})
+	w.ask("POST", "/dbs", `{"id":"shop"}`).is(201)
+	paths := []string{`/"level' 1*()"/"le/vel2"`, `/'level" 2*()'/'le/vel2'`}
+	var got struct{ PartitionKey struct{ Paths []string } }
+	w.ask("POST", "/dbs/shop/colls", `{"id":"things","partitionKey":{"paths":[`+quote(t, paths[0])+","+quote(t, paths[1])+`],"kind":"MultiHash"}}`).is(201).into(&got)
+	if diff := cmp.Diff([]string{paths[0], `/'level" 2*()'/"le/vel2"`}, got.PartitionKey.Paths); diff != "" {
+		t.Error(diff)
+	}
+	w.ask("POST", docs, `{"id":"1","level' 1*()":{"le/vel2":"a"},"level\" 2*()":{"le/vel2":"b"}}`, keyHeader, `["a","b"]`).is(201)
+	w.ask("GET", docs+"/1", "", keyHeader, `["a","b"]`).is(200)
+	for _, path := range []string{`/'a`, `/"a'`, `/a"b'`, `/'a'b`} {
+		w.ask("POST", "/dbs/shop/colls", `{"id":"none","partitionKey":{"paths":[`+quote(t, path)+`]}}`).is(400)
+	}
+}
+
+// There are no conflicts, and whoever asks is told so.
+func TestConflicts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, gateway.Config{})
+	w.container("things", byPK)
+	const conflicts = "/dbs/shop/colls/things/conflicts"
+	if got := w.ask("GET", conflicts, "").is(200).ids("Conflicts"); len(got) != 0 {
+		t.Errorf("conflicts %v", got)
+	}
+	if got := w.ask("POST", conflicts, `{"query":"SELECT * FROM c WHERE c.resourceType = 'document'"}`, isQuery, "true").is(200).ids("Conflicts"); len(got) != 0 {
+		t.Errorf("a query finds the conflicts %v", got)
+	}
+	w.ask("POST", conflicts, `{"query":"SELECT"}`, isQuery, "true").is(400)
+	w.ask("GET", conflicts+"/x", "", keyHeader, `["a"]`).is(404)
+	w.ask("DELETE", conflicts+"/x", "", keyHeader, `["a"]`).is(404)
+	w.ask("GET", "/dbs/shop/colls/none/conflicts", "").is(404)
+	w.ask("GET", selfOf(t, w.ask("GET", "/dbs/shop/colls/things", "").is(200).body).path+"/conflicts", "").is(200)
+}
+
 // A container that pipelines use is not deleted, nor is its database.
 func TestContainer_InUseStays(t *testing.T) {
 	t.Parallel()
@@ -383,8 +420,12 @@ func TestContainer_IndexingPolicyAsTheServiceShowsIt(t *testing.T) {
 		"root":         {`{"includedPaths":[{"path":"/"}]}`, `{"indexingMode":"consistent","automatic":true,"includedPaths":[{"path":"/*"}],"excludedPaths":[{"path":"/\"_etag\"/?"}]}`},
 		"all-excluded": {`{"excludedPaths":[{"path":"/*"}]}`, `{"indexingMode":"consistent","automatic":true,"includedPaths":[],"excludedPaths":[{"path":"/*"},{"path":"/\"_etag\"/?"}]}`},
 		"as-shown": {
-			`{"indexingMode":"consistent","automatic":true,"includedPaths":[{"path":"/n/?","indexes":[{"kind":"Range"}]}],"excludedPaths":[{"path":"/\"_etag\"/?"},{"path":"/a/*"}],"compositeIndexes":[[{"path":"/a","order":"ascending"}]]}`,
-			`{"indexingMode":"consistent","automatic":true,"includedPaths":[{"path":"/n/?","indexes":[{"kind":"Range"}]}],"excludedPaths":[{"path":"/\"_etag\"/?"},{"path":"/a/*"}],"compositeIndexes":[[{"path":"/a","order":"ascending"}]]}`,
+			`{"indexingMode":"consistent","automatic":true,"includedPaths":[{"path":"/n/?"}],"excludedPaths":[{"path":"/\"_etag\"/?"},{"path":"/a/*"}],"compositeIndexes":[[{"path":"/a","order":"ascending"}]]}`,
+			`{"indexingMode":"consistent","automatic":true,"includedPaths":[{"path":"/n/?"}],"excludedPaths":[{"path":"/\"_etag\"/?"},{"path":"/a/*"}],"compositeIndexes":[[{"path":"/a","order":"ascending"}]]}`,
+		},
+		"old-kinds": { // which the service chooses by itself; another stays
+			`{"includedPaths":[{"path":"/*","indexes":[{"kind":"Range","dataType":"Number","precision":-1},{"kind":"Hash","dataType":"String"},{"kind":"Spatial","dataType":"Point"}]},{"path":"/n/?","indexes":[{"kind":"Hash"}]}]}`,
+			`{"indexingMode":"consistent","automatic":true,"includedPaths":[{"path":"/*","indexes":[{"kind":"Spatial","dataType":"Point"}]},{"path":"/n/?"}],"excludedPaths":[{"path":"/\"_etag\"/?"}]}`,
 		},
 		"off": {`{"indexingMode":"none"}`, `{"indexingMode":"none","automatic":false,"includedPaths":[],"excludedPaths":[]}`},
 	} {
@@ -469,7 +510,10 @@ func TestRouter_AnswersInTheProtocolsForm(t *testing.T) {
 		{"GET", "/dbs/shop/users/ann/nothing", 404},
 		{"PATCH", "/dbs/shop/users/ann", 405},
 		{"GET", "/dbs/shop/users/ann/permissions/p/x", 404},
-		{"GET", "/dbs/shop/colls/things/conflicts", 501},
+		{"POST", "/dbs/shop/colls/things/conflicts", 405},
+		{"PUT", "/dbs/shop/colls/things/conflicts/x", 405},
+		{"GET", "/dbs/shop/colls/things/operations/partitionkeydelete", 405},
+		{"POST", "/dbs/shop/colls/things/operations/other", 501},
 	} {
 		t.Run(c.method+" "+c.path, func(t *testing.T) {
 			w.ask(c.method, c.path, "").is(c.status)

@@ -31,12 +31,15 @@ const (
 	nounPermission
 	nounScripts // stored procedures, triggers or functions: target.kind tells
 	nounScript
-	nounUnserved // known to the protocol, not to Millrace
+	nounConflicts
+	nounConflict
+	nounKeyDeletion // of all items of a partition key
+	nounUnserved    // known to the protocol, not to Millrace
 )
 
 var nounNames = [...]string{
 	"unknown", "account", "databases", "database", "containers", "container", "ranges", "range", "items", "item", "offers", "offer",
-	"users", "user", "permissions", "permission", "scripts", "script", "unserved",
+	"users", "user", "permissions", "permission", "scripts", "script", "conflicts", "conflict", "key deletion", "unserved",
 }
 
 func (n noun) String() string { return nounNames[n] }
@@ -62,8 +65,7 @@ type target struct {
 
 // unserved are resources of the protocol that Millrace does not have.
 var unserved = []string{
-	"conflicts", "clientencryptionkeys", "operations", "attachments", "partitionkeydelete",
-	"schemas", "media", "snapshots",
+	"clientencryptionkeys", "operations", "attachments", "schemas", "media", "snapshots",
 }
 
 // scripts are the words of what runs in JavaScript.
@@ -139,6 +141,13 @@ func (t *target) classify(segments []string) noun {
 	switch {
 	case n == 4:
 		return nounContainer
+	case word(4, "conflicts") && n == 5:
+		return nounConflicts
+	case word(4, "conflicts") && n == 6:
+		t.id = segments[5]
+		return nounConflict
+	case word(4, "operations") && word(5, "partitionkeydelete") && n == 6:
+		return nounKeyDeletion
 	case slices.Contains(unserved, segments[4]):
 		return nounUnserved
 	case word(4, "pkranges") && n == 5:

@@ -140,7 +140,16 @@ func (s *Server) newTable() map[noun]map[string]operation {
 			remove:     {name: "delete script", writes: true, serve: s.deleteScript},
 			postCreate: {name: "execute stored procedure", reach: reachItems, writes: true, bodyMax: bodyBytesMax, serve: s.executeProcedure},
 		},
-		nounUnserved: {},
+		nounConflicts: {
+			get:       {name: "list conflicts", serve: s.listConflicts},
+			postQuery: {name: "query conflicts", bodyMax: otherBytesMax, serve: s.queryConflicts},
+		},
+		nounConflict: {
+			get:    {name: "read conflict", serve: s.noConflict},
+			remove: {name: "delete conflict", writes: true, serve: s.noConflict},
+		},
+		nounKeyDeletion: {postCreate: {name: "delete partition key", reach: reachItems, writes: true, serve: s.deleteKey}},
+		nounUnserved:    {},
 	}
 }
 

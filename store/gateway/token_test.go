@@ -101,7 +101,7 @@ const (
 	keyA   = `["a"]`
 )
 
-// requests has one for each operation that a gateway has. None of them names what is not there, but the deletions of what
+// requests has one for each operation that a gateway has. None of them names what is not there, but conflicts and the deletions of what
 // is not a container or item.
 var requests = map[string]request{
 	"account GET":         {"GET", "/", "", nil},
@@ -151,7 +151,12 @@ var requests = map[string]request{
 	"script PUT":          {"PUT", sprocs + "/p", `{"id":"p","body":"function () {}"}`, nil},
 	"script DELETE":       {"DELETE", sprocs + "/%s", "", nil},
 	"script POST":         {"POST", sprocs + "/p", "[]", []string{keyHeader, keyA}}, // which executes it
-	"unserved operations": {"POST", "/" + things + "/conflicts/x", "", nil},         // which has no row in the table
+	"conflicts GET":       {"GET", "/" + things + "/conflicts", "", nil},
+	"conflicts query":     {"POST", "/" + things + "/conflicts", `{"query":"SELECT * FROM c"}`, []string{isQuery, "true"}},
+	"conflict GET":        {"GET", "/" + things + "/conflicts/x", "", nil},
+	"conflict DELETE":     {"DELETE", "/" + things + "/conflicts/x", "", nil},
+	"key deletion POST":   {"POST", "/" + things + "/operations/partitionkeydelete", "", []string{keyHeader, keyA}},
+	"unserved operations": {"POST", "/" + things + "/schemas/x", "", nil}, // which has no row in the table
 }
 
 // opens says which scopes open an operation; every other one is refused with 403. The letters are those of allScopes.
@@ -160,7 +165,7 @@ var opens = map[string]string{
 	"container GET": "rakKiI", "container PUT": "a", "container DELETE": "a",
 	"ranges GET": "rakKiI", "range GET": "rakKiI",
 	"items GET": "rakK", "items changes": "rakK", "items query": "rakK", "items plan": "rakK",
-	"items POST": "aK", "items batch": "aK", "script POST": "aK",
+	"items POST": "aK", "items batch": "aK", "script POST": "aK", "key deletion POST": "aK",
 	"item GET": "rakKiI", "item PUT": "aKI", "item PATCH": "aKI", "item DELETE": "aKI",
 	"unserved operations": "rakKiI", // 501 like with a key: they are in the container
 }
@@ -213,7 +218,7 @@ func TestToken_EveryOperationWithEveryScope(t *testing.T) {
 			switch {
 			case !open && a.status != 403, open && a.status >= 400 && a.status != 501:
 				t.Errorf("%s with %s: %d %s", name, scope.name, a.status, a.body)
-			case name == "item DELETE" && open:
+			case (name == "item DELETE" || name == "key deletion POST") && open:
 				w.ask("POST", docs, `{"id":"1","pk":"a"}`, keyHeader, keyA).is(201)
 			}
 		}
@@ -414,7 +419,7 @@ func TestToken_ByRID(t *testing.T) {
 	w.with(token, "GET", mine.path, "").is(200)
 	w.with(token, "GET", mine.path+"/pkranges", "").is(200)
 	w.with(token, "POST", mine.path+"/docs", `{"id":"1","pk":"a"}`).is(201)
-	w.with(token, "GET", mine.path+"/conflicts", "").is(501)
+	w.with(token, "GET", mine.path+"/schemas", "").is(501)
 	for _, path := range []string{
 		other.path, other.path + "/docs", other.path + "/sprocs", database.path, database.path + "/colls", database.path + "/users",
 		database.path + "/colls/AAAAAIAAAAA=/docs", "/dbs/AAAAAA==" + strings.TrimPrefix(mine.path, database.path),

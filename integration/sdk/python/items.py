@@ -157,9 +157,26 @@ def _():
     refused(400, container, offer_throughput=399)
 
 
+@case("all items of a partition key are deleted at once")
+def _():
+    c = container()
+    for i in range(120):
+        c.create_item({"id": str(i), "pk": "a"})
+    c.create_item({"id": "1", "pk": "b"})
+    c.delete_all_items_by_partition_key("a")
+    equal([(item["pk"], item["id"]) for item in c.read_all_items()], [("b", "1")])
+
+
+@case("there are no conflicts")
+def _():
+    c = container()
+    equal(list(c.list_conflicts()), [])
+    equal(list(c.query_conflicts("SELECT * FROM c", enable_cross_partition_query=True)), [])
+    refused(404, c.get_conflict, "none", "a")
+    refused(404, c.delete_conflict, "none", "a")
+
+
 @case("what is not served says so")
 def _():
     c = container()
-    refused(501, c.delete_all_items_by_partition_key, "a")
     refused(501, c.scripts.create_stored_procedure, {"id": "s", "body": "function () {}"})
-    refused(501, lambda: list(c.list_conflicts()))
