@@ -1,5 +1,5 @@
 // Package sdk drives a real millrace process with the official SDKs of Azure
-// Cosmos DB for Go (azcosmos), JavaScript (@azure/cosmos) and Python (azure-cosmos):
+// Cosmos DB for Go (azcosmos), JavaScript (@azure/cosmos), Python (azure-cosmos) and Java (azure-cosmos):
 // what an application does with them must do the same here. It is a module of its own,
 // so that the product links none of them. Run it with
 //
@@ -10,7 +10,8 @@
 // them want the emulator's address, 127.0.0.1:8081.
 //
 // The JavaScript cases stand in js and need Node 20 with npm; those of Python stand in
-// python and need Python 3.10 with venv. Without, they are skipped and say so. -long runs
+// python and need Python 3.10 with venv; those of Java stand in java and need Maven and a
+// JDK of 17. Without, they are skipped and say so. -long runs
 // more rounds of kills, and -webstore the data set of which MILLRACE_WEBSTORE names the
 // directory.
 package sdk

@@ -44,6 +44,20 @@ func main() {
 }
 `
 
+// javaCode is the README's Java as a program, which prints what it found.
+const javaCode = `import com.azure.cosmos.*;
+import com.azure.cosmos.models.*;
+import java.util.*;
+
+public class Readme {
+	public static void main(String[] args) {
+%s
+		System.out.println(folders);
+		System.exit(0);
+	}
+}
+`
+
 // TestREADME_SDKs runs what the README says of the SDKs, beside a server whose keys
 // and certificate it made itself.
 func TestREADME_SDKs(t *testing.T) {
@@ -103,6 +117,15 @@ func TestREADME_SDKs(t *testing.T) {
 		must(t, os.WriteFile(script, []byte(code("python sdk")+"print(list(dear))\n"), 0o644))
 		if out, want := strings.TrimSpace(run(python+" -W ignore "+script)), "[{'name': 'Cargo', 'price': 2499}]"; out != want {
 			t.Errorf("the Python finds %s, want %s", out, want)
+		}
+	})
+	t.Run("Java", func(t *testing.T) {
+		path := javaPath(t)
+		file := filepath.Join(t.TempDir(), "Readme.java")
+		must(t, os.WriteFile(file, fmt.Appendf(nil, javaCode, code("java sdk")), 0o644))
+		command := code("sh java") + "\njava -cp " + path + " " + file
+		if out, want := strings.TrimSpace(run(command)), "[Folder]"; out != want {
+			t.Errorf("the Java finds %s, want %s", out, want)
 		}
 	})
 }

@@ -39,9 +39,25 @@ type uniqueKey struct {
 
 // partitionKeyJSON is a partition key definition.
 type partitionKeyJSON struct {
-	Paths   []string `json:"paths"`
-	Kind    string   `json:"kind,omitempty"`
-	Version int      `json:"version,omitempty"`
+	Paths   []string   `json:"paths"`
+	Kind    string     `json:"kind,omitempty"`
+	Version keyVersion `json:"version,omitempty"`
+}
+
+// keyVersion is the version of a definition: a number, which the SDK for Java writes as V1 or V2.
+type keyVersion int
+
+// UnmarshalJSON reads it in either form.
+func (v *keyVersion) UnmarshalJSON(data []byte) error {
+	switch string(data) {
+	case `"V1"`:
+		*v = 1
+	case `"V2"`:
+		*v = 2
+	default:
+		return json.Unmarshal(data, (*int)(v))
+	}
+	return nil
 }
 
 // The kinds of partition keys.

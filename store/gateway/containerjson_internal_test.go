@@ -22,3 +22,18 @@ func TestIsEmpty(t *testing.T) {
 		}
 	}
 }
+
+// The SDK for Java writes the version of a key by its name.
+func TestKeyVersion(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]keyVersion{"2": 2, "1": 1, `"V2"`: 2, `"V1"`: 1} {
+		var def partitionKeyJSON
+		if err := json.Unmarshal([]byte(`{"paths":["/pk"],"version":`+text+`}`), &def); err != nil || def.Version != want {
+			t.Errorf("%s is read as %d, %v", text, def.Version, err)
+		}
+	}
+	var def partitionKeyJSON
+	if err := json.Unmarshal([]byte(`{"version":"two"}`), &def); err == nil {
+		t.Errorf("two is read as %d", def.Version)
+	}
+}

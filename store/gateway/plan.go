@@ -68,6 +68,7 @@ func (s *Server) planQuery(x *exchange) error {
 			return err
 		}
 	}
+	plan.Info.HasSelectValue = text.Parts().Value // however the rows are merged
 	if !merged && len(sc.partitions) > 1 && !independentRanges(q) {
 		if !sc.whole { // the first range, which answers, may be none of those that the client asks
 			return refuse(http.StatusBadRequest, "there is no plan for a part of a container in several ranges; ask the query without one")

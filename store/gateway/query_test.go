@@ -282,7 +282,15 @@ func TestQueryPlan(t *testing.T) {
 	if body["queryInfo"] == nil || body["queryRanges"] == nil {
 		t.Errorf("plan %v", body)
 	}
-	plan("wide", "SELECT * FROM c WHERE c.n > 1").is(200)
+	// The SDK for Java takes rows out of the form in which it keeps what is no object only where the plan says that they are values.
+	for text, value := range map[string]bool{"SELECT * FROM c WHERE c.n > 1": false, "SELECT VALUE c.n FROM c": true, "SELECT VALUE c.n FROM c ORDER BY c.n": true} {
+		for _, container := range []string{"things", "wide"} {
+			var p struct{ QueryInfo struct{ HasSelectValue bool } }
+			if plan(container, text).is(200).into(&p); p.QueryInfo.HasSelectValue != value {
+				t.Errorf("hasSelectValue is %t of %s in %s", p.QueryInfo.HasSelectValue, text, container)
+			}
+		}
+	}
 	plan("things", "SELEC").is(400)
 	// The first range answers for the whole container, and for no part of it.
 	for text, status := range map[string]int{"SELECT * FROM c ORDER BY c.n": 400, "SELECT * FROM c": 200} {
