@@ -78,6 +78,21 @@ func NewPartitionKey(components ...any) (PartitionKey, error) {
 	return PartitionKey{enc: string(enc)}, nil
 }
 
+// StringKey is NewPartitionKey of one string.
+func StringKey(text []byte) (PartitionKey, error) {
+	// Most keys are of this kind, and each write makes them twice: a string in an interface costs two allocations more.
+	switch {
+	case !utf8.Valid(text):
+		return PartitionKey{}, fmt.Errorf("%w: component 1: %w", ErrKey, errNoUTF8)
+	case len(text) > KeyBytesMax:
+		return PartitionKey{}, fmt.Errorf("%w: strings of %d bytes, at most %d", ErrKey, len(text), KeyBytesMax)
+	}
+	var scratch [96]byte
+	return PartitionKey{enc: string(append(append(append(scratch[:0], keyString), text...), keyStringEnd))}, nil
+}
+
+var errNoUTF8 = errors.New("string is not UTF-8")
+
 // PartitionKeyFromEncoded makes the key whose Encoded is enc. The error is
 // ErrKey if no key has that encoding.
 func PartitionKeyFromEncoded(enc string) (PartitionKey, error) {
@@ -197,7 +212,7 @@ func appendComponent(b []byte, component any) ([]byte, error) {
 		return append(b, keyFalse), nil
 	case string:
 		if !utf8.ValidString(v) {
-			return nil, errors.New("string is not UTF-8")
+			return nil, errNoUTF8
 		}
 		b = append(b, keyString)
 		b = append(b, v...)

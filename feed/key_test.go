@@ -45,6 +45,19 @@ func TestPartitionKey_HashVectors(t *testing.T) {
 	}
 }
 
+// TestStringKey_IsTheKeyOfOneString compares it with the key that is made of any components.
+func TestStringKey_IsTheKeyOfOneString(t *testing.T) {
+	for _, text := range []string{
+		"", "store-1", "Zoë", "\x00", "\xff", "a\xc3", strings.Repeat("k", 200), strings.Repeat("k", feed.KeyBytesMax), strings.Repeat("k", feed.KeyBytesMax+1),
+	} {
+		want, wantErr := feed.NewPartitionKey(text)
+		got, err := feed.StringKey([]byte(text))
+		if got != want || (err == nil) != (wantErr == nil) || err != nil && (err.Error() != wantErr.Error() || !errors.Is(err, feed.ErrKey)) {
+			t.Errorf("%.20q: %v, %v, want %v, %v", text, got, err, want, wantErr)
+		}
+	}
+}
+
 func TestPartitionKey_PrintsAndParses(t *testing.T) {
 	for _, c := range []struct {
 		components []any

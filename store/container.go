@@ -88,6 +88,13 @@ func KeyAt(body []byte, paths []document.Path) (feed.PartitionKey, error) {
 			components = append(components, feed.Missing)
 			continue
 		}
+		if len(paths) == 1 && isPlainString(raw) {
+			key, err := feed.StringKey(raw[1 : len(raw)-1])
+			if err != nil {
+				return feed.PartitionKey{}, Refuse(StatusBadRequest, "partition key: %v", err)
+			}
+			return key, nil
+		}
 		v, err := keyComponent(raw)
 		if err != nil {
 			return feed.PartitionKey{}, Refuse(StatusBadRequest, "partition key %s: %v", path.Pointer(), err)
@@ -101,10 +108,13 @@ func KeyAt(body []byte, paths []document.Path) (feed.PartitionKey, error) {
 	return key, nil
 }
 
+// isPlainString says whether a scalar is a string that reads as it is written.
+func isPlainString(raw []byte) bool { return raw[0] == '"' && bytes.IndexByte(raw, '\\') < 0 }
+
 func keyComponent(raw []byte) (any, error) {
 	switch raw[0] {
 	case '"':
-		if bytes.IndexByte(raw, '\\') < 0 {
+		if isPlainString(raw) {
 			return string(raw[1 : len(raw)-1]), nil
 		}
 		var s string
