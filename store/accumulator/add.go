@@ -15,7 +15,7 @@ import (
 func (r *Rule) Add(rec Records, g Group, s *Share) (*State, error) {
 	a := adder{Rule: r, rec: rec, g: g}
 	a.buf = make([]byte, 0, a.sizeOf(s))
-	key := a.appended(r.appendKey(a.buf, g))
+	key := a.appended(r.AppendKey(a.buf, g))
 	value, err := rec.Get(key)
 	if err != nil {
 		return nil, err

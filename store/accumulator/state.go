@@ -135,11 +135,11 @@ func (r *Rule) State(rec Records, g Group) (*State, error) {
 // StateRecord returns the record of the accumulator of a group, for DecodeState; nil if it has
 // none. It belongs to rec, as what Get returns. The error is that of rec.
 func (r *Rule) StateRecord(rec Records, g Group) ([]byte, error) {
-	return rec.Get(r.appendKey(nil, g))
+	return rec.Get(r.AppendKey(nil, g))
 }
 
-// appendKey appends the key of the accumulator of a group.
-func (r *Rule) appendKey(dst []byte, g Group) []byte {
+// AppendKey appends the key of the accumulator of a group: that of the one record which each group with members has.
+func (r *Rule) AppendKey(dst []byte, g Group) []byte {
 	return append(append(dst, g...), tagState)
 }
 

@@ -333,9 +333,10 @@ func (a *applier) earliestGeneration(pipeline string) (uint32, error) {
 
 // applyFold keeps what a transaction says of accumulators.
 func applyFold(b *engine.Batch, f *feed.Fold) error {
-	prefix := rulePrefix(f.Pipeline, f.Generation)
+	var room [groupNameRoom]byte
+	prefix := appendRulePrefix(room[:0], f.Pipeline, f.Generation)
 	for i := range f.Records {
-		key := append([]byte(prefix), f.Records[i].Key...)
+		key := append(prefix, f.Records[i].Key...)
 		var err error
 		if f.Records[i].Value == nil {
 			err = b.DeleteRecord(recordAccumulator, key)

@@ -18,6 +18,9 @@ func TestFew(t *testing.T) {
 	if item, ok := none.get([]byte("a")); ok || item != nil {
 		t.Errorf("one that is nil has %v", item)
 	}
+	if item, ok := none.at("a"); ok || item != nil {
+		t.Errorf("one that is nil has %v", item)
+	}
 	var c few[*engine.Item]
 	want := map[string]*engine.Item{}
 	if item, ok := c.get([]byte("a")); ok || item != nil {
@@ -38,6 +41,9 @@ func TestFew(t *testing.T) {
 		for key, item := range want {
 			if found, ok := c.get([]byte(key)); !ok || found != item || got[key] != item {
 				t.Errorf("after %s: %s is %v and among all %v, want %v", step.key, key, found, got[key], item)
+			}
+			if found, ok := c.at(key); !ok || found != item {
+				t.Errorf("after %s: %s is at %v, want %v", step.key, key, found, item)
 			}
 		}
 	}

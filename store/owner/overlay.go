@@ -61,7 +61,7 @@ func (o *overlay) prune(lsn feed.LSN, r *ruleCache) {
 	for ; n < len(o.log) && o.log[n].lsn <= lsn; n++ {
 		for _, k := range o.log[n].items {
 			if p, ok := o.items[k]; ok && p.lsn <= lsn {
-				r.items.Update(k, p.item)
+				r.items.Amend(k, func(item **engine.Item) { *item = p.item })
 				delete(o.items, k)
 			}
 		}
@@ -72,7 +72,7 @@ func (o *overlay) prune(lsn feed.LSN, r *ruleCache) {
 		}
 		for _, k := range o.log[n].records {
 			if p, ok := o.records[k]; ok && p.lsn <= lsn {
-				r.records.Update(k, p.value)
+				r.record(k, p.value)
 				delete(o.records, k)
 			}
 		}
@@ -161,7 +161,7 @@ func (o *overlay) target(lsn feed.LSN, group, item string) {
 	// commit says no more than the later one, behind which the engine has either. A group of many is not looked
 	// through for each of them.
 	of := o.targets[group]
-	if len(of) <= foundMax {
+	if len(of) <= targetsMax {
 		if i := slices.IndexFunc(of, func(p pendingTarget) bool { return p.key == item }); i >= 0 {
 			of[i].lsn = lsn
 			return
@@ -207,6 +207,20 @@ func (f *few[V]) get(key []byte) (value V, ok bool) {
 		}
 	}
 	value, ok = f.more[string(key)]
+	return value, ok
+}
+
+// at is get for a key that is a string.
+func (f *few[V]) at(key string) (value V, ok bool) {
+	if f == nil {
+		return value, false
+	}
+	for i := range f.n {
+		if f.some[i].key == key {
+			return f.some[i].value, true
+		}
+	}
+	value, ok = f.more[key]
 	return value, ok
 }
 

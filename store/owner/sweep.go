@@ -2,7 +2,6 @@ package owner
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/millrace/millrace/feed"
@@ -152,9 +151,8 @@ func (t *txn) sweepOne(r *rule, itemKey []byte, shown *engine.View) *store.Error
 	if err != nil {
 		return store.Refuse(store.StatusInternal, "accumulator of %s: %v", r.setting.Pipeline, err)
 	}
-	itemKey = slices.Clone(itemKey)
-	t.setItem(itemKey, item)
-	return t.updateTarget(nil, itemKey, state)
+	t.items.set(itemKey, item)
+	return t.updateTarget(nil, string(itemKey), state)
 }
 
 // createStep makes the targets that some groups after a group have not.

@@ -2,6 +2,7 @@ package owner
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"time"
 
@@ -34,34 +35,40 @@ func (v *view) item(key feed.PartitionKey, id string, itemKey []byte) (*engine.I
 }
 
 // target is item for what may be the target of a rule.
-func (v *view) target(key feed.PartitionKey, id string, itemKey []byte) (*engine.Item, error) {
+func (v *view) target(itemKey string) (*engine.Item, error) {
 	// The overlay before the cache, which is as old as the snapshot. Only targets are kept
 	// in it: they are read again for each of their members, other items are not.
-	if p, ok := v.pending.items[string(itemKey)]; ok {
+	if p, ok := v.pending.items[itemKey]; ok {
 		return p.item, nil
 	}
-	k := string(itemKey)
-	if item, ok := v.cache.items.Get(k); ok {
+	if item, ok := v.cache.items.Get(itemKey); ok {
 		return item, nil
 	}
-	item, err := v.snap.GetAt(itemKey, key, id)
-	if err == nil {
-		v.cache.items.Put(k, item)
+	of := []byte(itemKey)
+	key, id, err := engine.ParseItemKey(of)
+	if err != nil {
+		return nil, err
 	}
-	return item, err
+	// The cache has the item by its key, which ends with the id: one memory is enough for both.
+	item, err := v.snap.GetAt(of, key, itemKey[len(itemKey)-len(id):])
+	if err != nil {
+		return nil, fmt.Errorf("read item %s: %w", id, err)
+	}
+	v.cache.items.Put(itemKey, item)
+	return item, nil
 }
 
-// accumulator is record for an accumulator of a rule, by kind and key.
-func (v *view) accumulator(k string) ([]byte, error) {
-	if p, ok := v.pending.records[k]; ok {
+// accumulator is record for an accumulator of a rule, by kind and key. It does not keep k.
+func (v *view) accumulator(k []byte) ([]byte, error) {
+	if p, ok := v.pending.records[string(k)]; ok {
 		return p.value, nil
 	}
-	if value, ok := v.cache.records.Get(k); ok {
-		return value, nil
+	if known, ok := v.cache.groups.Find(k); ok && known.knowsRecord {
+		return known.record, nil
 	}
-	value, _, err := v.snap.Record(k[0], []byte(k[1:]))
+	value, _, err := v.snap.Record(k[0], k[1:])
 	if err == nil {
-		v.cache.records.Put(k, value)
+		v.cache.keepRecord(string(k), value)
 	}
 	return value, err
 }
@@ -114,11 +121,11 @@ type txn struct {
 func newTxn(v *view, d *draft) *txn { return &txn{view: v, draft: d} }
 
 // target is get for what may be the target of a rule.
-func (t *txn) target(key feed.PartitionKey, id string, itemKey []byte) (*engine.Item, error) {
-	if item, ok := t.items.get(itemKey); ok {
+func (t *txn) target(itemKey string) (*engine.Item, error) {
+	if item, ok := t.items.at(itemKey); ok {
 		return item, nil
 	}
-	return t.view.target(key, id, itemKey)
+	return t.view.target(itemKey)
 }
 
 func (t *txn) get(key feed.PartitionKey, id string, itemKey []byte) (*engine.Item, error) {
@@ -140,11 +147,11 @@ const changeOverhead = 96
 // (quiet) leaves the TTL clock and the mark of the last client's write alone.
 // undo, if not nil, stands for before's body, which is not kept then.
 func (t *txn) put(itemKey []byte, after, before *engine.Item, undo []document.Splice, quiet bool) *store.Error {
-	return t.putShowing(nil, itemKey, after, before, undo, quiet)
+	return t.putShowing(nil, string(itemKey), after, before, undo, quiet)
 }
 
 // putShowing is put for an item that was found as a target of a rule and has its fields already; nil is no rule.
-func (t *txn) putShowing(shown *rule, itemKey []byte, after, before *engine.Item, undo []document.Splice, quiet bool) *store.Error {
+func (t *txn) putShowing(shown *rule, itemKey string, after, before *engine.Item, undo []document.Splice, quiet bool) *store.Error {
 	// Rules first: unique keys, folds and the log have to see the item as it is stored.
 	if len(t.schema.rules) > 0 {
 		left, refusal := t.setRuleFields(shown, itemKey, after, undo)
@@ -165,7 +172,7 @@ func (t *txn) putShowing(shown *rule, itemKey []byte, after, before *engine.Item
 		}
 		undo = left
 	}
-	if refusal := t.updateUnique(itemKey, after, before, undo); refusal != nil {
+	if refusal := t.updateUnique(after, before, undo); refusal != nil {
 		return refusal
 	}
 	t.foldChange(after.Key, after.ID, before, after, undo)
@@ -187,9 +194,12 @@ func (t *txn) putShowing(shown *rule, itemKey []byte, after, before *engine.Item
 	}
 	change.Modified, change.Written = after.Modified, after.Written
 	after.Expires = t.schema.engine.Expires(after.Body, after.Modified)
+	if t.changes == nil {
+		t.changes = make([]feed.Change, 0, 2) // the item, and the target of a rule
+	}
 	t.changes = append(t.changes, change)
 	t.bytes += changeBytes(&change)
-	t.setItem(itemKey, after)
+	t.items.put(itemKey, after)
 	return nil
 }
 
@@ -209,7 +219,7 @@ func (t *txn) remove(itemKey []byte, before *engine.Item, op feed.Op) {
 	}
 	t.changes = append(t.changes, change)
 	t.bytes += changeBytes(&change)
-	t.setItem(itemKey, nil)
+	t.items.set(itemKey, nil)
 }
 
 func changeBytes(c *feed.Change) int {
@@ -222,7 +232,7 @@ func changeBytes(c *feed.Change) int {
 
 // updateUnique moves the unique keys that before held to after. It refuses after where
 // another item holds one of its.
-func (t *txn) updateUnique(itemKey []byte, after, before *engine.Item, undo []document.Splice) *store.Error {
+func (t *txn) updateUnique(after, before *engine.Item, undo []document.Splice) *store.Error {
 	if len(t.schema.engine.UniqueKeys) == 0 || before != nil && undo != nil && !t.touched(undo) {
 		return nil
 	}
@@ -289,8 +299,6 @@ func (t *txn) uniqueHolder(u *engine.UniqueKey, key feed.PartitionKey, tuple str
 	}
 	return id, nil
 }
-
-func (t *txn) setItem(itemKey []byte, item *engine.Item) { t.items.set(itemKey, item) }
 
 func (t *txn) setUnique(tuple, id string) {
 	if t.unique == nil {

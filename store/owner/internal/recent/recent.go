@@ -130,18 +130,28 @@ func (m *Map[V]) Put(key string, v V) {
 	m.bound.grow(k.bytes - was)
 }
 
-// Update sets the value of a key that m has, and nothing otherwise. It does not count as asking for it.
-func (m *Map[V]) Update(key string, v V) {
-	if m.all[key] != nil {
-		m.Put(key, v)
+// Find is Get for a key that is no string yet.
+func (m *Map[V]) Find(key []byte) (V, bool) {
+	k := m.all[string(key)]
+	if k == nil {
+		var none V
+		return none, false
 	}
+	k.used = true
+	return k.value, true
 }
 
-// Remove forgets a key.
-func (m *Map[V]) Remove(key string) {
-	if k := m.all[key]; k != nil {
-		k.drop()
+// Amend has amend change the value of a key that m has; false if it does not have it. It does not count as asking for it.
+func (m *Map[V]) Amend(key string, amend func(*V)) bool {
+	k := m.all[key]
+	if k == nil {
+		return false
 	}
+	amend(&k.value)
+	was := k.bytes
+	k.bytes = len(key) + Overhead + m.size(k.value)
+	m.bound.grow(k.bytes - was)
+	return true
 }
 
 // All yields what m has, in no order. It does not count as asking for it, and nothing may be put meanwhile.

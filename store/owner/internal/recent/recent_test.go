@@ -20,21 +20,19 @@ func TestMap(t *testing.T) {
 	for i := range 50_000 {
 		n := random.IntN(2)
 		m, plain, key := maps[n], all[n], fmt.Sprint("key ", random.IntN(200))
-		switch random.IntN(5) {
+		switch random.IntN(4) {
 		case 0, 1:
 			plain[key] = fmt.Sprint(i)
 			m.Put(key, plain[key])
 		case 2:
 			_, known := m.Get(key)
 			plain[key] = fmt.Sprint(i)
-			if m.Update(key, plain[key]); !known {
-				if v, ok := m.Get(key); ok {
-					t.Fatalf("%s was not there and is %s", key, v)
-				}
+			if had := m.Amend(key, func(v *string) { *v = plain[key] }); had != known {
+				t.Fatalf("%s is changed: %t; it was there: %t", key, had, known)
 			}
-		case 3:
-			delete(plain, key)
-			m.Remove(key)
+			if v, ok := m.Find([]byte(key)); ok && !known {
+				t.Fatalf("%s was not there and is %s", key, v)
+			}
 		default:
 			if v, ok := m.Get(key); ok && v != plain[key] {
 				t.Fatalf("%s is %s, want %s", key, v, plain[key])
