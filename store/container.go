@@ -78,7 +78,7 @@ func (c *Container) Info() ContainerInfo { return *c.present() }
 func (c *Container) KeyOf(body []byte) (feed.PartitionKey, error) { return KeyAt(body, c.paths) }
 
 // KeyAt returns the partition key value at paths in an item's JSON. A missing
-// path is a component of its own kind; an array or object is 400.
+// path is a component of its own kind, and an array or object the same, as in the service, whose clients send it so.
 func KeyAt(body []byte, paths []document.Path) (feed.PartitionKey, error) {
 	var buf [3]any
 	components := buf[:0]
@@ -127,13 +127,13 @@ func keyComponent(raw []byte) (any, error) {
 	case 'n':
 		return nil, nil
 	case '{', '[':
-		return nil, errors.New("an array or object cannot be a partition key")
+		return feed.Missing, nil
 	}
 	return json.Number(raw), nil
 }
 
-// KeyOfValues returns the partition key whose components are raw JSON values, one for
-// each path; ok is false if they are none, such as an array.
+// KeyOfValues returns the partition key of items that have raw JSON values, one at each path, as KeyAt does; ok is
+// false if no item can have them.
 func KeyOfValues(values [][]byte) (key feed.PartitionKey, ok bool) {
 	components := make([]any, len(values))
 	for i, raw := range values {

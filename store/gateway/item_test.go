@@ -184,3 +184,32 @@ func TestItem_DeletionOfAPartitionKey(t *testing.T) {
 		t.Errorf("there are %v, want 1 and b", got)
 	}
 }
+
+// An object or array where the partition key is makes an item without a key, as SDKs take it.
+func TestItem_ObjectWhereTheKeyIs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, gateway.Config{Partitions: 2})
+	w.container("things", byPK)
+	w.ask("POST", docs, `{"id":"object","pk":{"a":1}}`, keyHeader, `[{}]`).is(201)
+	w.ask("POST", docs, `{"id":"array","pk":[1]}`).is(201) // without a header the key is the item's
+	w.ask("POST", docs, `{"id":"none"}`, keyHeader, `[{}]`).is(201)
+	w.ask("POST", docs, `{"id":"other","pk":{"a":1}}`, keyHeader, `["a"]`).is(400, "1001")
+	if got := w.ask("GET", docs+"/object", "", keyHeader, `[{}]`).is(200).object()["pk"]; fmt.Sprint(got) != "map[a:1]" {
+		t.Errorf("the item is read with %v where its key is", got)
+	}
+	w.ask("PUT", docs+"/array", `{"id":"array","pk":[2]}`, keyHeader, `[{}]`).is(200)
+	for text, want := range map[string]string{
+		`SELECT VALUE c.id FROM c WHERE c.pk = {"a":1}`:                    `"object"`,
+		`SELECT VALUE c.id FROM c WHERE c.pk IN ([2], {"a":2})`:            `"array"`,
+		`SELECT VALUE c.id FROM c WHERE IS_DEFINED(c.pk) ORDER BY c.id`:    `"array" "object"`,
+		`SELECT VALUE COUNT(1) FROM c WHERE NOT IS_DEFINED(c.pk)`:          `1`,
+		`SELECT VALUE c.id FROM c WHERE c.pk = {"a":1} AND c.id = "array"`: ``,
+	} {
+		for _, with := range [][]string{{}, {keyHeader, `[{}]`}} {
+			if got := strings.Join(w.query(text, with...), " "); got != want {
+				t.Errorf("%s with %v gives %s, want %s", text, with, got, want)
+			}
+		}
+	}
+	w.ask("DELETE", docs+"/object", "", keyHeader, `[{}]`).is(204)
+}

@@ -37,7 +37,7 @@ func TestItem_Refusals(t *testing.T) {
 		{"an id that is two dots", "POST", docs, `{"id":"..","pk":"a"}`, key, 400, ""},
 		{"upsert an id that is a dot", "POST", docs, `{"id":".","pk":"a"}`, append([]string{upsert, "true"}, key...), 400, ""},
 		{"an id that is too long", "POST", docs, `{"id":"` + strings.Repeat("x", 1024) + `","pk":"a"}`, key, 400, ""},
-		{"a key that is an object", "POST", docs, `{"id":"9","pk":{}}`, key, 400, ""},
+		{"an object for a text", "POST", docs, `{"id":"9","pk":{}}`, key, 400, "1001"},
 		{"another key", "POST", docs, `{"id":"9","pk":"b"}`, key, 400, "1001"},
 		{"a missing key for null", "POST", docs, `{"id":"9"}`, []string{keyHeader, `[null]`}, 400, "1001"},
 		{"null for a missing key", "POST", docs, `{"id":"9","pk":null}`, []string{keyHeader, `[{}]`}, 400, "1001"},
