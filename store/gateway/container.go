@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/millrace/millrace/store"
 )
@@ -101,13 +102,49 @@ func (s *Server) readContainer(x *exchange) error {
 			x.w.Header().Set(headerIndexProgress, strconv.Itoa(percent))
 		}
 	}
+	if g := x.right.grant; isTrue(x.header(headerStatistics)) && (g == nil || g.whole()) {
+		return answerContainer(x, http.StatusOK, chargeResource, &info, s.countItems(x.ctx, &info)...)
+	}
 	return answerContainer(x, http.StatusOK, chargeResource, &info)
 }
 
-func answerContainer(x *exchange, status int, charge float64, info *store.ContainerInfo) error {
+// countTime bounds how long the items of a container are counted: it is told without their number where that takes longer.
+const countTime = time.Second
+
+// countItems returns how many items each physical partition of a container has, which is a count of their keys; nil where
+// that is not learned.
+func (s *Server) countItems(ctx context.Context, info *store.ContainerInfo) (counts []rangeStatistics) {
+	ct, err := s.client.Open(*info)
+	if err != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, countTime)
+	defer cancel()
+	for _, part := range info.Partitions {
+		page, err := ct.Query(ctx, store.QueryRequest{Text: "SELECT VALUE COUNT(1) FROM c", Range: part.Range})
+		if err != nil || len(page.Rows) != 1 || page.Continuation != "" {
+			return nil
+		}
+		n, err := strconv.ParseInt(string(page.Rows[0]), 10, 64)
+		if err != nil {
+			return nil
+		}
+		counts = append(counts, rangeStatistics{ID: strconv.FormatUint(uint64(part.Number), 10), Documents: n})
+	}
+	return counts
+}
+
+func answerContainer(x *exchange, status int, charge float64, info *store.ContainerInfo, counts ...rangeStatistics) error {
 	body, err := containerBody(info)
 	if err != nil {
 		return err
+	}
+	if body.Statistics = counts; counts != nil {
+		total := int64(0)
+		for _, c := range counts {
+			total += c.Documents
+		}
+		x.w.Header().Set(headerUsage, fmt.Sprintf("documentsCount=%d;", total))
 	}
 	h := x.w.Header()
 	// Of what holds the container, as an item's are of its container. The SDK for Java makes the link by which it asks for changes of the

@@ -250,6 +250,14 @@ type containerAnswer struct {
 	Triggers           string           `json:"_triggers"`
 	Functions          string           `json:"_udfs"`
 	Conflicts          string           `json:"_conflicts"`
+
+	Statistics []rangeStatistics `json:"statistics,omitempty"`
+}
+
+// rangeStatistics are those of a physical partition, as far as they are known: no sizes, and no keys.
+type rangeStatistics struct {
+	ID        string `json:"id"`
+	Documents int64  `json:"documentCount"`
 }
 
 var (
