@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -142,31 +143,33 @@ const (
 )
 
 // lookForOwner calls gone when an attempt that was sent at that time waits in vain, because its owner has died since, or
-// another one has come: so the next attempt finds that one when it serves, and not when the time of this one is over. An
-// owner that is slow answers the question for its state, beside all that it does.
+// another one has come, or NATS has lost it: so the next attempt finds who serves then, and not when the time of this one is
+// over. An owner that is slow answers the question for its state, beside all that it does.
 //
 //	nobody has the subject                 the owner has gone with what it was asked
 //	one that took requests later only,     the one before it had the subject no more when the request came to its
 //	or hardly before                       server, by a route from another that did not know it yet: nobody has it
+//	one that knows nothing of the key      the request, or its answer, went with a NATS server that has ended
 //	no answer, and later one               it stood still, or another has taken over
 //	an answer, or none                     it is slow, or stands still: the attempt goes on
 //
-// silent tells what the last look has found, from one attempt to the next.
-func (c *Client) lookForOwner(attempt context.Context, p feed.Partition, sent time.Time, silent *atomic.Bool, gone func()) {
+// key is the idempotency key of a write; without one nobody knows what an owner has of it. silent tells what the last look
+// has found, from one attempt to the next.
+func (c *Client) lookForOwner(attempt context.Context, p feed.Partition, key string, sent time.Time, silent *atomic.Bool, gone func()) {
 	tick := time.NewTicker(lookInterval)
 	defer tick.Stop()
 	for {
 		// All attempts that wait for one owner look together: a stall of it would meet as many questions as writes else.
-		looking := c.looks.DoChan(p.String(), func() (any, error) { return c.lookAt(p) })
+		looking := c.looks.DoChan(p.String(), func() (any, error) { return c.look(p) })
 		select {
 		case <-attempt.Done():
 			return
 		case found := <-looking:
-			since, _ := found.Val.(time.Time)
 			if attempt.Err() != nil {
 				return
 			}
-			if errors.Is(found.Err, nats.ErrNoResponders) || found.Err == nil && (silent.Load() || since.After(sent.Add(-routeTime))) {
+			seen, _ := found.Val.(look)
+			if errors.Is(found.Err, nats.ErrNoResponders) || found.Err == nil && (silent.Load() || seen.misses(key, sent)) {
 				silent.Store(false)
 				gone()
 				return
@@ -181,23 +184,40 @@ func (c *Client) lookForOwner(attempt context.Context, p feed.Partition, sent ti
 	}
 }
 
-// lookAt asks the owner of p for its state, and returns since when it takes requests, by the clock of this process and not
-// later than it did; no time if it does not tell.
-func (c *Client) lookAt(p feed.Partition) (since time.Time, err error) {
+// look is what a question for the state of an owner has found.
+type look struct {
+	asked      time.Time
+	since      time.Time // the owner has taken requests since then, or later; zero: it does not tell
+	unanswered []uint64  // see PartitionStatus
+}
+
+// misses tells whether a request that was sent at that time will not be answered.
+func (l look) misses(key string, sent time.Time) bool {
+	if l.since.After(sent.Add(-routeTime)) {
+		return true
+	}
+	// What was sent before the question has come before it, if at all: both go the same way. Where the way has changed
+	// meanwhile, and it comes later, it is done once all the same.
+	return key != "" && l.unanswered != nil && l.asked.After(sent) && !slices.Contains(l.unanswered, HashKey(key))
+}
+
+// look asks the owner of p for its state.
+func (c *Client) look(p feed.Partition) (look, error) {
 	// Not of one of the attempts, which may end while others still wait.
 	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
 	defer cancel()
 	r := &Request{Partition: p, Status: &StatusRequest{}}
-	asked := time.Now()
+	found := look{asked: time.Now()}
 	msg, err := c.request(ctx, r, AppendRequest(nil, r))
 	if err != nil {
-		return time.Time{}, err
+		return found, err
 	}
 	resp, err := DecodeResponse(msg.Data)
 	if err != nil || resp.Status == nil || resp.Status.Listens == 0 {
-		return time.Time{}, nil //nolint:nilerr // it is there, whatever it says
+		return found, nil //nolint:nilerr // it is there, whatever it says
 	}
-	return asked.Add(-resp.Status.Listens), nil
+	found.since, found.unanswered = found.asked.Add(-resp.Status.Listens), resp.Status.Unanswered
+	return found, nil
 }
 
 // request sends a request to the subject of its kind.

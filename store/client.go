@@ -445,7 +445,7 @@ func (c *Client) once(ctx context.Context, r *Request, h Handler, within time.Du
 	defer cancel()
 	if r.mayRepeat() {
 		sent := time.Now()
-		looks := time.AfterFunc(lookFirst, func() { c.lookForOwner(attempt, r.Partition, sent, silent, cancel) })
+		looks := time.AfterFunc(lookFirst, func() { c.lookForOwner(attempt, r.Partition, r.key(), sent, silent, cancel) })
 		defer looks.Stop()
 	}
 	msg, err := c.request(attempt, r, data)

@@ -23,6 +23,12 @@ func TestLookForOwner_FindsThatAnAttemptWaitsInVain(t *testing.T) {
 		}
 	}
 	answer := func(m *nats.Msg) { listens(m, 0) }
+	has := func(m *nats.Msg, keys ...uint64) {
+		st := &PartitionStatus{Listens: time.Hour, Unanswered: append([]uint64{}, keys...)}
+		if err := m.Respond(EncodeResponse(&Response{Status: st}, &Request{Status: &StatusRequest{}})); err != nil {
+			t.Error(err)
+		}
+	}
 	for name, c := range map[string]struct {
 		looks func(n int32, m *nats.Msg) // nil: nobody has the subject
 		gone  bool
@@ -32,8 +38,11 @@ func TestLookForOwner_FindsThatAnAttemptWaitsInVain(t *testing.T) {
 		"one that was there":    {func(_ int32, m *nats.Msg) { listens(m, time.Hour) }, false},
 		"one that came later":   {func(_ int32, m *nats.Msg) { listens(m, time.Second) }, true},
 		// Its server may not have told that of the client yet.
-		"one that came just before": {func(_ int32, m *nats.Msg) { listens(m, time.Minute+routeTime/2) }, true},
-		"one that stands still":     {func(int32, *nats.Msg) {}, false},
+		"one that came just before":   {func(_ int32, m *nats.Msg) { listens(m, time.Minute+routeTime/2) }, true},
+		"one that has it":             {func(_ int32, m *nats.Msg) { has(m, HashKey("other"), HashKey("k")) }, false},
+		"one that has nothing":        {func(_ int32, m *nats.Msg) { has(m) }, true},
+		"one that has something else": {func(_ int32, m *nats.Msg) { has(m, HashKey("other")) }, true},
+		"one that stands still":       {func(int32, *nats.Msg) {}, false},
 		"one that stood still, or is new": {func(n int32, m *nats.Msg) {
 			if n > 1 {
 				answer(m)
@@ -59,7 +68,7 @@ func TestLookForOwner_FindsThatAnAttemptWaitsInVain(t *testing.T) {
 				defer func() { _ = sub.Unsubscribe() }()
 			}
 			gone := false
-			(&Client{nc: nc}).lookForOwner(attempt, p, time.Now().Add(-time.Minute), new(atomic.Bool), func() { gone = true })
+			(&Client{nc: nc}).lookForOwner(attempt, p, "k", time.Now().Add(-time.Minute), new(atomic.Bool), func() { gone = true })
 			if gone != c.gone {
 				t.Errorf("gone: %t after %d looks", gone, n.Load())
 			}
@@ -106,7 +115,7 @@ func TestLookForOwner_AsksOnceForAllThatWait(t *testing.T) {
 	var all sync.WaitGroup
 	for range attempts {
 		all.Go(func() {
-			c.lookForOwner(counted{t.Context(), &waits}, p, time.Now().Add(-time.Minute), new(atomic.Bool), func() { told.Add(1) })
+			c.lookForOwner(counted{t.Context(), &waits}, p, "", time.Now().Add(-time.Minute), new(atomic.Bool), func() { told.Add(1) })
 		})
 	}
 	all.Wait()

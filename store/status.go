@@ -29,12 +29,15 @@ type PartitionStatus struct {
 	Epoch uint64 `json:"epoch"`
 	// Listens is for how long the owner has taken requests, in nanoseconds; 0 if it is of a release that does not tell.
 	Listens time.Duration `json:"listens,omitempty"`
-	Log     feed.LogID    `json:"log"`
-	Applied feed.LSN      `json:"applied"`
-	Synced  feed.LSN      `json:"synced"` // covered by a sync of the engine
-	Changes uint64        `json:"changes"`
-	Indexes []IndexState  `json:"indexes,omitempty"`
-	Rules   []RuleState   `json:"rules,omitempty"`
+	// Unanswered are the hashes (HashKey) of the idempotency keys of what came over NATS and is not answered yet, in no
+	// order; nil if that is not known.
+	Unanswered []uint64     `json:"unanswered,omitzero"`
+	Log        feed.LogID   `json:"log"`
+	Applied    feed.LSN     `json:"applied"`
+	Synced     feed.LSN     `json:"synced"` // covered by a sync of the engine
+	Changes    uint64       `json:"changes"`
+	Indexes    []IndexState `json:"indexes,omitempty"`
+	Rules      []RuleState  `json:"rules,omitempty"`
 	// Refusing says why writes are refused; "" if they are not.
 	Refusing string `json:"refusing,omitempty"`
 	// Unreadable says that reads are refused too.

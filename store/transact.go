@@ -3,6 +3,8 @@ package store
 import (
 	"slices"
 
+	"github.com/cespare/xxhash/v2"
+
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/document"
 )
@@ -165,6 +167,17 @@ func (r *Request) keyed() *Request {
 	sent.Transact = &t
 	return &sent
 }
+
+// key is the idempotency key of a write; "" of one without, and of what is no transaction.
+func (r *Request) key() string {
+	if r.Transact == nil || r.Transact.readOnly() {
+		return ""
+	}
+	return r.Transact.IdempotencyKey
+}
+
+// HashKey is the hash of an idempotency key by which an owner tells that a write is under way; see PartitionStatus.
+func HashKey(key string) uint64 { return xxhash.Sum64String(key) }
 
 // RefuseBatch refuses a batch of n operations.
 func RefuseBatch(n int) *Error {

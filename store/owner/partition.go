@@ -139,6 +139,7 @@ type Partition struct {
 	applying   atomic.Uint64 // LSN of the last commit of which something was written to the engine
 
 	// Stored by the server's loops, which look at disks, logs and clocks, and by open.
+	remote      atomic.Pointer[subscription] // by which it is asked over NATS; nil: by nobody yet
 	listens     atomic.Pointer[time.Time]    // since when it has the subjects of its requests; nil: it has not yet
 	trouble     atomic.Pointer[store.Error]  // why writes are refused
 	closedFor   atomic.Pointer[store.Error]  // why everything is

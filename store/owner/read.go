@@ -318,6 +318,9 @@ func (p *Partition) status() *store.Response {
 	if since := p.listens.Load(); since != nil {
 		st.Listens = time.Since(*since)
 	}
+	if o := p.remote.Load(); o != nil {
+		st.Unanswered = o.unanswered()
+	}
 	st.Scrub, st.Trim = p.scrubbed.Load(), p.trim.Load()
 	if taken := p.copied.Load(); taken != nil && (taken.LSN > 0 || taken.Failed != "") {
 		st.Snapshot = taken

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -31,10 +33,11 @@ type subscription struct {
 
 	mu      sync.Mutex
 	queries map[string]context.CancelFunc // under way, by the names that their clients gave them
+	keys    map[uint64]int                // of writes under way: how many, by store.HashKey
 }
 
 func newSubscription(nc *nats.Conn) *subscription {
-	return &subscription{nc: nc, slots: make(chan struct{}, remoteMax), turns: newTurns(), queries: map[string]context.CancelFunc{}}
+	return &subscription{nc: nc, slots: make(chan struct{}, remoteMax), turns: newTurns(), queries: map[string]context.CancelFunc{}, keys: map[uint64]int{}}
 }
 
 // subscribe serves p on its subjects until stop is called. A drain ends ctx and
@@ -47,7 +50,7 @@ func (s *Server) subscribe(ctx context.Context, p *Partition) (*subscription, er
 	for _, subject := range []string{store.RequestSubject(p.id), store.ReadSubject(p.id)} {
 		readsOnly := subject == store.ReadSubject(p.id)
 		sub, err := s.nc.Subscribe(subject, o.receive(ctx, func(ctx context.Context, m *nats.Msg) {
-			s.answer(ctx, p, m, readsOnly, p.Handle)
+			s.answer(ctx, p, m, readsOnly, func(ctx context.Context, r *store.Request) *store.Response { return o.handle(ctx, r, p.Handle) })
 		}))
 		if err == nil {
 			err = o.add(sub)
@@ -57,7 +60,38 @@ func (s *Server) subscribe(ctx context.Context, p *Partition) (*subscription, er
 			return nil, fmt.Errorf("partition %s: subscribe: %w", p.id, err)
 		}
 	}
+	p.remote.Store(o)
 	return o, nil
+}
+
+// handle has a request answered, and keeps meanwhile that a write under a key is under way.
+func (o *subscription) handle(ctx context.Context, r *store.Request, answer func(context.Context, *store.Request) *store.Response) *store.Response {
+	if r.Transact == nil || r.Transact.IdempotencyKey == "" {
+		return answer(ctx, r)
+	}
+	h := store.HashKey(r.Transact.IdempotencyKey)
+	o.mu.Lock()
+	o.keys[h]++
+	o.mu.Unlock()
+	defer func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if o.keys[h]--; o.keys[h] == 0 {
+			delete(o.keys, h)
+		}
+	}()
+	return answer(ctx, r)
+}
+
+// unanswered returns which writes under keys are under way; nil if some that have come wait until others are answered, so
+// that nobody knows which.
+func (o *subscription) unanswered() []uint64 {
+	if waiting, _, err := o.subs[0].Pending(); err != nil || waiting > 0 {
+		return nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.AppendSeq(make([]uint64, 0, len(o.keys)), maps.Keys(o.keys))
 }
 
 // add makes sub one of those that stop ends.

@@ -1,15 +1,20 @@
 package owner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/millrace/millrace/feed/natsd"
+	"github.com/millrace/millrace/feed/natsd/natstest"
+	"github.com/millrace/millrace/integration/poll"
+	"github.com/millrace/millrace/store"
 )
 
 // Where an owner ends while its connection is lost, the server that it comes back to must not take it for one who listens:
@@ -67,4 +72,55 @@ func connect(t *testing.T, server *natsd.Server) *nats.Conn {
 	}
 	t.Cleanup(nc.Close)
 	return nc
+}
+
+// TestUnanswered_TellsWhichKeysAreUnderWay: a client that is told that its key is not among them asks again.
+func TestUnanswered_TellsWhichKeysAreUnderWay(t *testing.T) {
+	t.Parallel()
+	nc := natstest.Start(t).NC
+	o := newSubscription(nc)
+	hold := make(chan struct{})
+	sub, err := nc.Subscribe("requests", func(*nats.Msg) { <-hold })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := o.add(sub); err != nil {
+		t.Fatal(err)
+	}
+	defer o.stop()
+	request := func(key string) *store.Request {
+		return &store.Request{Transact: &store.Transact{IdempotencyKey: key}}
+	}
+	is := func(keys ...string) {
+		t.Helper()
+		var want []uint64
+		for _, k := range keys {
+			want = append(want, store.HashKey(k))
+		}
+		got := o.unanswered()
+		slices.Sort(got)
+		slices.Sort(want)
+		if got == nil || !slices.Equal(got, want) {
+			t.Errorf("%v are under way, want those of %v", got, keys)
+		}
+	}
+	is()
+	o.handle(t.Context(), request("a"), func(context.Context, *store.Request) *store.Response {
+		is("a")
+		for _, again := range []string{"a", "b", ""} {
+			o.handle(t.Context(), request(again), func(context.Context, *store.Request) *store.Response {
+				is(slices.Compact([]string{"a", cmp.Or(again, "a")})...)
+				return nil
+			})
+		}
+		is("a")
+		return nil
+	})
+	is()
+	if err := nc.Publish("requests", nil); err != nil {
+		t.Fatal(err)
+	}
+	poll.Until(t, func() error { return poll.Unless(o.unanswered() == nil, "a request that waits is not noticed") })
+	close(hold)
+	poll.Until(t, func() error { return poll.Unless(o.unanswered() != nil, "nobody waits, and that is not told") })
 }
