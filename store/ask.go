@@ -160,7 +160,7 @@ func (c *Client) lookForOwner(attempt context.Context, p feed.Partition, key str
 	defer tick.Stop()
 	for {
 		// All attempts that wait for one owner look together: a stall of it would meet as many questions as writes else.
-		looking := c.looks.DoChan(p.String(), func() (any, error) { return c.look(p) })
+		looking := c.looks.DoChan(p.String(), func() (any, error) { return c.look(context.WithoutCancel(attempt), p) })
 		select {
 		case <-attempt.Done():
 			return
@@ -201,10 +201,9 @@ func (l look) misses(key string, sent time.Time) bool {
 	return key != "" && l.unanswered != nil && l.asked.After(sent) && !slices.Contains(l.unanswered, HashKey(key))
 }
 
-// look asks the owner of p for its state.
-func (c *Client) look(p feed.Partition) (look, error) {
-	// Not of one of the attempts, which may end while others still wait.
-	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
+// look asks the owner of p for its state. ctx does not end with one of the attempts: others may still wait.
+func (c *Client) look(ctx context.Context, p feed.Partition) (look, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
 	r := &Request{Partition: p, Status: &StatusRequest{}}
 	found := look{asked: time.Now()}
@@ -214,7 +213,7 @@ func (c *Client) look(p feed.Partition) (look, error) {
 	}
 	resp, err := DecodeResponse(msg.Data)
 	if err != nil || resp.Status == nil || resp.Status.Listens == 0 {
-		return found, nil //nolint:nilerr // it is there, whatever it says
+		return found, nil // it is there, whatever it says
 	}
 	found.since, found.unanswered = found.asked.Add(-resp.Status.Listens), resp.Status.Unanswered
 	return found, nil

@@ -76,14 +76,17 @@ func TestLookForOwner_FindsThatAnAttemptWaitsInVain(t *testing.T) {
 	}
 }
 
-// counted counts how often somebody has begun to wait for its end.
+// counted closes all when somebody has begun to wait for its end so many times.
 type counted struct {
 	context.Context //nolint:containedctx // it is one
-	waits           *atomic.Int32
+	left            *atomic.Int32
+	all             chan struct{}
 }
 
 func (c counted) Done() <-chan struct{} {
-	c.waits.Add(1)
+	if c.left.Add(-1) == 0 {
+		close(c.all)
+	}
 	return c.Context.Done()
 }
 
@@ -93,13 +96,13 @@ func TestLookForOwner_AsksOnceForAllThatWait(t *testing.T) {
 	const attempts = 64
 	p := feed.Partition{Container: "c", Number: 1}
 	nc := natstest.Start(t).NC
-	var waits, looks atomic.Int32
+	var left, looks atomic.Int32
+	left.Store(attempts)
+	all := make(chan struct{})
 	sub, err := nc.Subscribe(ReadSubject(p), func(m *nats.Msg) {
 		looks.Add(1)
 		go func() {
-			for waits.Load() < attempts {
-				time.Sleep(time.Millisecond)
-			}
+			<-all
 			answer := &Response{Status: &PartitionStatus{Listens: time.Millisecond}}
 			if err := m.Respond(EncodeResponse(answer, &Request{Status: &StatusRequest{}})); err != nil {
 				t.Error(err)
@@ -112,13 +115,13 @@ func TestLookForOwner_AsksOnceForAllThatWait(t *testing.T) {
 	defer func() { _ = sub.Unsubscribe() }()
 	c := &Client{nc: nc}
 	var told atomic.Int32
-	var all sync.WaitGroup
+	var waiting sync.WaitGroup
 	for range attempts {
-		all.Go(func() {
-			c.lookForOwner(counted{t.Context(), &waits}, p, "", time.Now().Add(-time.Minute), new(atomic.Bool), func() { told.Add(1) })
+		waiting.Go(func() {
+			c.lookForOwner(counted{t.Context(), &left, all}, p, "", time.Now().Add(-time.Minute), new(atomic.Bool), func() { told.Add(1) })
 		})
 	}
-	all.Wait()
+	waiting.Wait()
 	if told.Load() != attempts {
 		t.Errorf("%d of %d attempts were told that they wait in vain", told.Load(), attempts)
 	}
