@@ -110,7 +110,7 @@ func userPages(t *testing.T) []*page {
 }
 
 // readmeFences are run by tests of their own.
-var readmeFences = []string{"sh up", "sh run", "sh sdk", "sh endpoint"}
+var readmeFences = []string{"sh up", "sh run", "sh sdk", "sh java", "sh endpoint"}
 
 func TestPages_EachBlockIsRunOrSaysWhyNot(t *testing.T) {
 	t.Parallel()

@@ -76,7 +76,7 @@ test("users and permissions", async () => {
   assert.equal((await eve.permissions.query(query).fetchAll()).resources.length, 1);
   const permission = eve.permission("p");
   const { resource: replaced } = await permission.replace({ id: "q", permissionMode: PermissionMode.All, resource: c.url });
-  assert.equal(replaced.permissionMode, "All");
+  assert.equal(replaced.permissionMode, PermissionMode.All);
   await eve.permission("q").delete();
   await refused(404, eve.permission("q").read());
   await eve.delete();
