@@ -56,8 +56,14 @@ func node(t *testing.T, s *server, env []string, args ...string) []byte {
 	if err := packages(); err != nil {
 		t.Skipf("@azure/cosmos cannot be had: %v", err)
 	}
+	return nodeIn(t, "js", s, env, args...)
+}
+
+// nodeIn runs a script of a directory, whose packages are installed.
+func nodeIn(t *testing.T, dir string, s *server, env []string, args ...string) []byte {
+	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "node", args...)
-	cmd.Dir = "js"
+	cmd.Dir = dir
 	cmd.Env = slices.Concat(os.Environ(), env, []string{
 		"MILLRACE_ENDPOINT=" + s.endpoint, "MILLRACE_KEY=" + masterKey, "MILLRACE_READ_ONLY_KEY=" + readOnlyKey,
 		"MILLRACE_PARTITIONS=" + strconv.Itoa(partitions),
