@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/leases"
@@ -45,10 +46,12 @@ func TestDrain(t *testing.T) {
 				done <- nil
 				return
 			default:
+				began := time.Now()
 				if _, err := things.Upsert(t.Context(), fmt.Appendf(nil, `{"id":"x%d","k":"k%d"}`, n%100, n%20)); err != nil {
 					done <- err
 					return
 				}
+				poll.Rest(t.Context(), began)
 			}
 		}
 	}()

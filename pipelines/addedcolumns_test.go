@@ -47,6 +47,7 @@ func TestAddedColumnsAreFilled(t *testing.T) {
 						return
 					default:
 					}
+					began := time.Now()
 					if _, err := c.Upsert(t.Context(), []byte(order(i%20, 15+i%5))); err != nil {
 						t.Error(err)
 						return
@@ -59,6 +60,7 @@ func TestAddedColumnsAreFilled(t *testing.T) {
 					if i < 60 { // the others are to be left for the backfill
 						_ = c.Delete(t.Context(), key, fmt.Sprintf("o%d-%d", i%20, i%17)) // may be gone
 					}
+					poll.Rest(t.Context(), began)
 				}
 			})
 			n.apply(t, rows(t, sink, `{customerId: customerId, orderId: id, total: {expr: total, type: double}, twice: {expr: total * 2, type: double}, kind: type}`))

@@ -57,6 +57,7 @@ func TestI6_ABackfillBesideWrites(t *testing.T) {
 					return nil
 				default:
 				}
+				began := time.Now()
 				c, p := rng.IntN(10), rng.IntN(products)
 				key, err := feed.NewPartitionKey(fmt.Sprint("t", p%tenants))
 				if err != nil {
@@ -75,6 +76,7 @@ func TestI6_ABackfillBesideWrites(t *testing.T) {
 				if err != nil && !errors.Is(err, store.ErrNotFound) {
 					return err
 				}
+				poll.Rest(t.Context(), began)
 			}
 		})
 	}

@@ -327,6 +327,7 @@ func (m *mart) traffic(t testing.TB, from, customers int) (stop func()) {
 			rng := rand.New(rand.NewPCG(1, uint64(w)))
 			var err error
 			for err == nil && ctx.Err() == nil {
+				began := time.Now()
 				c, o := from+rng.IntN(customers), rng.IntN(8)
 				switch rng.IntN(6) {
 				case 0:
@@ -344,6 +345,7 @@ func (m *mart) traffic(t testing.TB, from, customers int) (stop func()) {
 				if errors.Is(err, store.ErrUnknown) || errors.Is(err, store.ErrUnavailable) {
 					err = nil // a lease that is late on a busy machine; the copies are equal all the same
 				}
+				poll.Rest(ctx, began)
 			}
 			if ctx.Err() != nil {
 				err = nil

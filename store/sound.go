@@ -112,14 +112,19 @@ const (
 	// a replica may lag behind what another process has just declared.
 	examTries = 4
 	examPause = 250 * time.Millisecond
-	// copiesTimeout bounds how long the bucket of copies is asked.
+	// copiesTimeout bounds how long Examine asks the bucket of copies.
 	copiesTimeout = time.Second
 )
 
 // Examine compares the catalog with the logs that are there.
 func Examine(ctx context.Context, js jetstream.JetStream) (*Exam, error) {
+	return examineFor(ctx, js, copiesTimeout)
+}
+
+// examineFor is Examine that asks the bucket of copies for so long.
+func examineFor(ctx context.Context, js jetstream.JetStream, copiesMax time.Duration) (*Exam, error) {
 	for try := 1; ; try++ {
-		e, err := examine(ctx, js)
+		e, err := examine(ctx, js, copiesMax)
 		if err != nil || e.Err() == nil || try == examTries {
 			return e, err
 		}
@@ -134,7 +139,7 @@ func Examine(ctx context.Context, js jetstream.JetStream) (*Exam, error) {
 // examine looks once. The order matters: a container is in the catalog before its
 // logs are made, and until they are gone, so a log that exists before the
 // catalog is read, and that the catalog does not name, belongs to no container.
-func examine(ctx context.Context, js jetstream.JetStream) (*Exam, error) {
+func examine(ctx context.Context, js jetstream.JetStream, copiesMax time.Duration) (*Exam, error) {
 	names, err := feed.StreamNames(ctx, js)
 	if err != nil {
 		return nil, err
@@ -177,7 +182,7 @@ func examine(ctx context.Context, js jetstream.JetStream) (*Exam, error) {
 	}
 	// The copies tell of databases without containers only. What else the catalog says
 	// does not wait for them: their bucket may have no quorum while the catalog has one.
-	ask, cancel := context.WithTimeout(ctx, copiesTimeout)
+	ask, cancel := context.WithTimeout(ctx, copiesMax)
 	defer cancel()
 	e.Databases, e.Unasked = spare.New(js, 0).Lost(ask, DatabaseRecords())
 	for i, token := range e.Databases {
@@ -440,7 +445,8 @@ func (c *Catalog) Sound(ctx context.Context) error {
 		return err
 	}
 	// Not under the lock, which would make everybody wait for the requests. Two that look at once find the same.
-	e, err := Examine(ctx, c.js)
+	// The copies are asked for as long as any other question waits: without them there is no answer here.
+	e, err := examineFor(ctx, c.js, c.js.Options().DefaultTimeout)
 	if err != nil {
 		return fmt.Errorf("compare the catalog with the logs: %w", err)
 	}

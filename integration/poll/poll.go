@@ -3,6 +3,7 @@
 package poll
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -41,6 +42,18 @@ func Until(tb testing.TB, ask func() error) {
 		case <-deadline.C:
 			tb.Fatalf("not within %s: %v", Most, err)
 		}
+	}
+}
+
+// Rest lets a client that works beside a test rest for twice as long as what it began at that moment has taken, so that it
+// takes a third of a processor at most from what the test waits for. A copy that is followed by a slower machine
+// than its writers are on is never up to date.
+func Rest(ctx context.Context, began time.Time) {
+	rest := time.NewTimer(min(2*time.Since(began), restMax))
+	defer rest.Stop()
+	select {
+	case <-rest.C:
+	case <-ctx.Done():
 	}
 }
 
