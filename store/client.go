@@ -393,7 +393,7 @@ const (
 	// pauseMax bounds the pause between two attempts, pauseSoon that of those that begin within soon: a partition that is
 	// handed over or split has an owner again after some ten milliseconds.
 	pauseMax  = 200 * time.Millisecond
-	pauseSoon = 40 * time.Millisecond
+	pauseSoon = 20 * time.Millisecond
 	soon      = 300 * time.Millisecond
 	// lastAttempt is the least time that an attempt is begun with, after one to which
 	// no owner answered, with the pause before it.

@@ -57,18 +57,26 @@ func (p *Partition) open(ctx context.Context, want feed.LogID) error {
 	if err := notSuperseded(p.id, p.engine, want, p.lease.Epoch()); err != nil {
 		return err
 	}
-	from := a.last.lsn
-	for {
-		if err := p.replay(ctx, a); err != nil {
-			return err
+	from, attached := a.last.lsn, time.Since(start)
+	// A copy that has followed the log to its end needs no second look at it: an append behind what attach has seen is
+	// refused if that was not the end any more. Writers wait for this, and each question to a log that machines share
+	// takes as long as an append.
+	shape := p.shape.Load()
+	for atEnd := from == shape.Last && !shape.Untrimmable; ; atEnd = false {
+		if !atEnd {
+			if err := p.replay(ctx, a); err != nil {
+				return err
+			}
 		}
 		if a.damage != nil {
 			p.showApplied(a)
 			return a.damage
 		}
 		// Each time: the owner before this one may have closed the log meanwhile.
-		if err := p.goOn(ctx); err != nil {
-			return err
+		if !atEnd {
+			if err := p.goOn(ctx); err != nil {
+				return err
+			}
 		}
 		// Nothing goes behind it: the children have it all.
 		if split, err := splitDone(p.engine); split != nil || err != nil {
@@ -94,7 +102,7 @@ func (p *Partition) open(ctx context.Context, want feed.LogID) error {
 	p.checkClock()
 	last := a.last
 	p.log.Info("partition opened", "lsn", uint64(last.lsn), "epoch", p.lease.Epoch(),
-		"replayed", uint64(last.lsn-from), "took", time.Since(start).Round(time.Millisecond))
+		"replayed", uint64(last.lsn-from), "asked", attached.Round(time.Millisecond), "took", time.Since(start).Round(time.Millisecond))
 	return nil
 }
 
@@ -255,7 +263,10 @@ func (p *Partition) checkWhole(a *applier, shape *feed.Shape) error {
 // diverges compares the checksums of the commits that the engine names with
 // those that the log holds there.
 func (p *Partition) diverges(ctx context.Context, shape *feed.Shape, states ...engine.State) (string, error) {
-	for _, s := range states {
+	for i, s := range states {
+		if slices.ContainsFunc(states[:i], func(of engine.State) bool { return of.Applied == s.Applied && of.Sum == s.Sum }) {
+			continue // the engine has applied nothing since its last sync
+		}
 		if s.Applied == 0 || shape.Misses(s.Applied) {
 			continue // checkWhole tells of what is missing
 		}
