@@ -471,16 +471,6 @@ func (i *DatabaseInfo) RID() rid.Database {
 	return rid.ImpliedDatabase(i.Name)
 }
 
-// RID returns the resource id of the container in the Azure Cosmos DB protocol, which begins
-// with that of its database. A container that is made anew has another; one that is restored has
-// that of the container that the backup is of.
-func (i *ContainerInfo) RID() rid.Container {
-	if given, err := rid.ParseContainer(i.GivenRID); err == nil {
-		return given
-	}
-	return rid.NewContainer(rid.ImpliedDatabase(i.Database), i.ID)
-}
-
 // giveRID gives a container that is made a resource id, if its database has one of its own.
 func (c *Catalog) giveRID(ctx context.Context, info *ContainerInfo) error {
 	entry, err := c.kv.Get(ctx, databaseKey(info.Database))

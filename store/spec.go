@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store/featurelevel"
+	"github.com/millrace/millrace/store/rid"
 	"github.com/millrace/millrace/store/tombstone"
 )
 
@@ -123,6 +124,16 @@ type ContainerInfo struct {
 	Scripts []Script `json:"scripts,omitempty"`
 	// Revision is the catalog's version of this record, for compare-and-set.
 	Revision uint64 `json:"-"`
+}
+
+// RID returns the resource id of the container in the Azure Cosmos DB protocol, which begins
+// with that of its database. A container that is made anew has another; one that is restored has
+// that of the container that the backup is of.
+func (i *ContainerInfo) RID() rid.Container {
+	if given, err := rid.ParseContainer(i.GivenRID); err == nil {
+		return given
+	}
+	return rid.NewContainer(rid.ImpliedDatabase(i.Database), i.ID)
 }
 
 // ScriptKind is what a script is, by the word that links have for it.
