@@ -27,7 +27,7 @@ const (
 
 // Headroom returns how much beside what is live, and what the runtime needs else, may be
 // free, when so much was, and collecting has since taken that share of the processor time
-// that the process used. It is a sixth of what is live at least. More than half of it would
+// that the process used. It is a sixth of what is live at least. More than all of it would
 // do nothing: gcPercent has it collected then.
 func Headroom(was, live, other int64, share float64) int64 {
 	switch {
@@ -37,7 +37,7 @@ func Headroom(was, live, other int64, share float64) int64 {
 		was -= headroomStep
 	default:
 	}
-	return max(live/6, min(was, live/2, heapCostly-live-other))
+	return max(live/6, min(was, live, heapCostly-live-other))
 }
 
 // cost measures what collecting costs.

@@ -55,8 +55,8 @@ func TestHeadroom_FollowsWhatCollectingCosts(t *testing.T) {
 		{"cheap", 33, 150, 0.01, 25},
 		{"a sixth at least", 25, 150, 0.01, 25},
 		{"232 MiB in all at most", 64, 150, 0.5, 42},
-		{"half of what is in use at most", 38, 60, 0.5, 30},
-		{"what was in use has gone", 64, 12, 0.07, 6},
+		{"as much as is in use at most", 58, 60, 0.5, 60},
+		{"what was in use has gone", 64, 12, 0.07, 12},
 		{"a sixth that is more than the bound", 64, 600, 0.5, 100},
 	} {
 		if got := memory.Headroom(c.was<<20, c.live<<20, 40<<20, c.share) >> 20; got != c.want {
