@@ -42,6 +42,11 @@ func (s *Server) readChanges(x *exchange) error {
 	if err != nil {
 		return s.explainAbsence(x, c, err)
 	}
+	for _, p := range page.Reached {
+		if err := s.strictlySeen(x, c, p.Number, p.LSN); err != nil {
+			return err
+		}
+	}
 	x.etag(page.Continuation)
 	sessions := make([]string, 0, len(page.Reached))
 	for _, p := range page.Reached {

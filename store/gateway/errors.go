@@ -17,6 +17,7 @@ import (
 const (
 	subNotServed        = 1004 // 400: a query that clients must run by its plan
 	subKeyMismatch      = 1001 // 400: the key of the header and that of the item differ
+	subSessionAhead     = 1002 // 404: the session has seen more than there is
 	subOwnerNotFound    = 1003 // 404: the container or database is missing
 	subRangeGone        = 1002 // 410: the range is gone
 	subAnswerTooLarge   = 3402 // 413: the answers of a bulk request are too large

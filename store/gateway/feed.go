@@ -155,6 +155,9 @@ func (s *Server) fillFrom(x *exchange, c *collection, sc *scope, p *store.Partit
 		if err != nil {
 			return err
 		}
+		if err := s.strictlySeen(x, c, p.Number, result.LSN); err != nil {
+			return err
+		}
 		seen = max(seen, result.LSN)
 		for i := range result.Items {
 			item := &result.Items[i]

@@ -258,8 +258,14 @@ func (s *Server) readItem(x *exchange) error {
 		{Kind: store.OpRead, ID: id, IfNoneMatch: parseMatching(x.header("If-None-Match")).etag},
 	}}})
 	if err != nil {
+		if ahead := s.strictlySeen(x, c, p.Number, refusedAt(err)); ahead != nil {
+			return ahead
+		}
 		x.saw(p, refusedAt(err)) // that it is not there is seen too
 		return s.explainAbsence(x, c, err)
+	}
+	if err := s.strictlySeen(x, c, p.Number, resp.Transact.LSN); err != nil {
+		return err
 	}
 	res := &resp.Transact.Results[0]
 	x.session(sessionToken(p, resp.Transact.LSN))

@@ -53,6 +53,11 @@ func (s *Server) queryItems(x *exchange) error {
 	if err != nil {
 		return s.explainAbsence(x, c, err)
 	}
+	for number, lsn := range page.LSNs {
+		if err := s.strictlySeen(x, c, number, lsn); err != nil {
+			return err
+		}
+	}
 	answerRows(x, c, sc, page)
 	return nil
 }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/query"
@@ -190,6 +192,27 @@ func (s *Server) strictlyNamed(t *target) error {
 		return refuse(http.StatusUnauthorized, "Cosmos DB finds no signature right of a path to an item whose id holds a slash, a backslash, # or an escape such as %%20, or ends in a space (gateway.strict)")
 	}
 	return nil
+}
+
+// strictlySeen refuses a read of a session that has seen more of a partition than there is of it. The answer rests on the
+// state at lsn. An owner lacks no write, so the session's token is none that it was given by this container: it is made up, or of
+// a container of the name that was deleted.
+func (s *Server) strictlySeen(x *exchange, c *collection, number uint32, lsn feed.LSN) error {
+	if !s.cfg.Strict || !strings.EqualFold(cmp.Or(x.header(headerConsistency), s.cfg.Consistency), levelSession) {
+		return nil
+	}
+	seen := parseSession(x.header(headerSession))[number]
+	if seen <= lsn {
+		return nil
+	}
+	// A page of a feed may end before the end, and a read tells the LSN of a commit that it has found under way, which a query
+	// right behind it may not have met. So ask what there is.
+	resp, err := c.owned.Do(x.ctx, &store.Request{Partition: feed.Partition{Container: c.info.ID, Number: number}, Read: &store.ReadItems{Barrier: true}})
+	if err != nil || seen <= resp.ReadLSN {
+		return nil //nolint:nilerr // it is answered, and nobody knows better
+	}
+	return refuseAs(http.StatusNotFound, subSessionAhead,
+		"The read session is not available for the input session token: it has seen LSN %d of range %d, which has been written up to LSN %d (gateway.strict)", seen, number, resp.ReadLSN)
 }
 
 // declared returns the spec that a body declares.

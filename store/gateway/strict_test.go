@@ -205,6 +205,54 @@ func TestStrict_PathsOfItems(t *testing.T) {
 	w.ask("DELETE", docs+"/a%2Fb", "", key...).is(403) // who may not write learns that first
 }
 
+// A read whose session has seen more of its range than there is of it is refused, and one that has seen as much or is at another
+// level is answered. Without gateway.strict all are.
+func TestStrict_SessionsOfTheFuture(t *testing.T) {
+	t.Parallel()
+	const session = "x-ms-session-token"
+	loose, strict := newWorld(t, gateway.Config{}), newWorld(t, gateway.Config{Strict: true})
+	for _, w := range []*world{loose, strict} {
+		w.container("things", byPK)
+		key := []string{keyHeader, `["a"]`}
+		now := w.ask("POST", docs, `{"id":"1","pk":"a"}`, key...).is(201).header.Get(session)
+		for name, ask := range map[string]func(with ...string) *answer{
+			"an item": func(with ...string) *answer { return w.ask("GET", docs+"/1", "", append(with, key...)...) },
+			"no item": func(with ...string) *answer { return w.ask("GET", docs+"/2", "", append(with, key...)...) },
+			"a feed":  func(with ...string) *answer { return w.ask("GET", docs, "", with...) },
+			"a change feed": func(with ...string) *answer {
+				return w.ask("GET", docs, "", append(with, "a-im", "Incremental feed")...)
+			},
+			"a page of it": func(with ...string) *answer {
+				return w.ask("GET", docs, "", append(with, "a-im", "Incremental feed", pageItems, "1")...)
+			},
+			"a query": func(with ...string) *answer {
+				return w.ask("POST", docs, `{"query":"SELECT * FROM c"}`, append(with, isQuery, "true", acrossKeys, "true")...)
+			},
+			"a query of none": func(with ...string) *answer {
+				return w.ask("POST", docs, `{"query":"SELECT * FROM c WHERE c.id = 'none'"}`, append(with, append(key, isQuery, "true")...)...)
+			},
+		} {
+			t.Run(fmt.Sprintf("%s, strict: %t", name, w == strict), func(t *testing.T) {
+				want, substatus := 200, ""
+				if name == "no item" {
+					want = 404
+				}
+				for _, with := range []headers{{}, {session, now}, {session, now + ",7:-1#999"}, {session, "0:-1#999", "x-ms-consistency-level", "Eventual"}, {session, "nonsense"}} {
+					ask(with...).is(want)
+				}
+				if w == strict {
+					want, substatus = 404, "1002"
+				}
+				if a := ask(session, now+",0:-1#999").is(want, substatus); w == strict && !strings.Contains(string(a.body), "gateway.strict") {
+					t.Errorf("the refusal is %s", a.body)
+				}
+			})
+		}
+		// Writes need no session.
+		w.ask("PUT", docs+"/1", `{"id":"1","pk":"a"}`, append(key, session, "0:-1#999")...).is(200)
+	}
+}
+
 // letters drops what is no letter.
 func letters(r rune) rune {
 	if r < 'a' || r > 'z' {
