@@ -66,9 +66,13 @@ func python(t *testing.T, s *server, env []string, args ...string) []byte {
 	return out
 }
 
-// TestPython runs the cases of python, each as a test of its own.
+// TestPython runs the cases of python, each as a test of its own, with both clients of the SDK.
 func TestPython(t *testing.T) {
 	s, err := shared()
 	must(t, err)
-	report(t, python(t, s, nil, "run.py"), 20)
+	for _, client := range []string{"sync", "aio"} {
+		t.Run(client, func(t *testing.T) {
+			report(t, python(t, s, []string{"MILLRACE_CLIENT=" + client}, "run.py"), 28)
+		})
+	}
 }

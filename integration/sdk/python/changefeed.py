@@ -1,6 +1,6 @@
 from datetime import datetime, timedelta, timezone
 
-from harness import case, client, container, equal
+from harness import case, client, container, equal, eventually
 
 
 def read(c, **options):
@@ -25,6 +25,12 @@ def _():
     hour = timedelta(hours=1)
     equal(read(c, start_time=datetime.now(timezone.utc) - hour)[0], ["1=2", "2=2", "4=1"])
     equal(read(c, start_time=datetime.now(timezone.utc) + hour)[0], [])
+    # From a second on, behind the one in which everything else was written.
+    before = max(i["_ts"] for i in c.read_all_items())
+    eventually("a second has passed", lambda: c.upsert_item({"id": "5", "pk": "e", "n": 1})["_ts"] > before)
+    late = datetime.fromtimestamp(c.read_item("5", "e")["_ts"], timezone.utc)
+    equal(read(c, start_time=late)[0], ["5=1"])
+    c.delete_item("5", "e")
     parts = []
     for part in c.read_feed_ranges():
         parts += read(c, start_time="Beginning", feed_range=part, max_item_count=1)[0]

@@ -1,13 +1,21 @@
 """What the cases share: a list of them, a client, and expectations that say what
 they saw. run.py runs the cases and prints one line of JSON for each, of which
-python_test.go makes a Go test."""
+python_test.go makes a Go test. MILLRACE_CLIENT says which of the SDK's two clients they use."""
 
 import os
 import time
 import uuid
 
+import azure.cosmos
 from azure.core.exceptions import AzureError
-from azure.cosmos import CosmosClient, PartitionKey, exceptions
+from azure.cosmos import PartitionKey, exceptions
+
+import blocking
+
+asynchronous = os.environ.get("MILLRACE_CLIENT") == "aio"
+CosmosClient = blocking.client if asynchronous else azure.cosmos.CosmosClient
+# A query over all partition keys, which the asynchronous client need not be told of.
+across = {} if asynchronous else {"enable_cross_partition_query": True}
 
 endpoint = os.environ["MILLRACE_ENDPOINT"]
 key = os.environ["MILLRACE_KEY"]

@@ -1,12 +1,13 @@
 from azure.core import MatchConditions
-from azure.cosmos import CosmosClient, PartitionKey, ThroughputProperties, exceptions
+from azure.cosmos import PartitionKey, ThroughputProperties, exceptions
 
-from harness import case, client, container, database, endpoint, equal, eventually, partitions, read_only_key, refused
+from harness import CosmosClient, across, asynchronous, case, client, container, database, endpoint, equal, eventually, partitions, read_only_key, refused
 
 
 @case("account")
 def _():
-    equal(client.get_database_account().ConsistencyPolicy["defaultConsistencyLevel"], "Session")
+    account = client._get_database_account() if asynchronous else client.get_database_account()
+    equal(account.ConsistencyPolicy["defaultConsistencyLevel"], "Session")
 
 
 @case("databases and containers")
@@ -57,8 +58,8 @@ def under(name, value):
         equal(c.upsert_item({"id": item, "pk": value, "n": 3})["n"], 3)
         equal(c.patch_item(item, value, [{"op": "incr", "path": "/n", "value": 4}])["n"], 7)
         # The SDK takes None for no key at all, and sends the query over all of them.
-        across = {"enable_cross_partition_query": True} if value is None else {"partition_key": value}
-        equal([r["n"] for r in c.query_items("SELECT c.n FROM c", **across)], [7])
+        where = across if value is None else {"partition_key": value}
+        equal([r["n"] for r in c.query_items("SELECT c.n FROM c", **where)], [7])
         c.delete_item(item, value)
         refused(404, c.read_item, item, value)
 
@@ -132,7 +133,7 @@ def _():
     c.create_item({"id": "1", "pk": "a"})
     reader = CosmosClient(endpoint, read_only_key).get_database_client(c.container_link.split("/")[1]).get_container_client(c.id)
     equal(reader.read_item("1", "a")["id"], "1")
-    equal([i["id"] for i in reader.query_items("SELECT * FROM c", enable_cross_partition_query=True)], ["1"])
+    equal([i["id"] for i in reader.query_items("SELECT * FROM c", **across)], ["1"])
     refused(403, reader.upsert_item, {"id": "1", "pk": "a"})
     refused(403, reader.delete_item, "1", "a")
 
@@ -171,7 +172,7 @@ def _():
 def _():
     c = container()
     equal(list(c.list_conflicts()), [])
-    equal(list(c.query_conflicts("SELECT * FROM c", enable_cross_partition_query=True)), [])
+    equal(list(c.query_conflicts("SELECT * FROM c", **across)), [])
     refused(404, c.get_conflict, "none", "a")
     refused(404, c.delete_conflict, "none", "a")
 

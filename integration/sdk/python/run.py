@@ -11,7 +11,7 @@ import items  # noqa: F401  each adds its cases
 import queries  # noqa: F401
 import changefeed  # noqa: F401
 import tokens  # noqa: F401
-import asynchronous  # noqa: F401
+import together  # noqa: F401
 
 only = re.compile(sys.argv[1] if len(sys.argv) > 1 else "")
 for name, function in harness.cases:

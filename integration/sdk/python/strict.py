@@ -3,7 +3,7 @@ does: the SDK fetches the plan by itself."""
 
 import os
 
-from harness import client, equal, refused
+from harness import across, client, equal, refused
 
 items = client.get_database_client(os.environ["MILLRACE_DATABASE"]).get_container_client("items")
 for text, want in (
@@ -11,6 +11,6 @@ for text, want in (
     ("SELECT VALUE c.n FROM c ORDER BY c.n DESC OFFSET 1 LIMIT 3", [10, 9, 8]),
     ("SELECT TOP 2 VALUE c.n FROM c ORDER BY c.n", [0, 1]),
 ):
-    equal(list(items.query_items(text, enable_cross_partition_query=True, max_item_count=2)), want, text)
-refused(400, items.query_items, "SELECT * FROM c ORDER BY c.n + 1", enable_cross_partition_query=True)
-refused(400, items.query_items, "SELECT * FROM c ORDER BY c.n, c.pk", enable_cross_partition_query=True)
+    equal(list(items.query_items(text, max_item_count=2, **across)), want, text)
+refused(400, items.query_items, "SELECT * FROM c ORDER BY c.n + 1", **across)
+refused(400, items.query_items, "SELECT * FROM c ORDER BY c.n, c.pk", **across)

@@ -1,8 +1,8 @@
 """Users, permissions, and clients that have a resource token and no key."""
 
-from azure.cosmos import CosmosClient, PartitionKey, documents
+from azure.cosmos import PartitionKey, documents
 
-from harness import case, database, endpoint, equal, refused
+from harness import CosmosClient, across, case, database, endpoint, equal, refused
 
 
 @case("a token for a partition key")
@@ -22,7 +22,7 @@ def _():
     equal([i["id"] for i in mine.query_items("SELECT c.id FROM c ORDER BY c.id", partition_key="a")], ["1", "2"])
     refused(403, mine.read_item, "1", "b")
     refused(403, mine.create_item, {"id": "2", "pk": "b"})
-    refused(403, mine.query_items, "SELECT * FROM c", enable_cross_partition_query=True)
+    refused(403, mine.query_items, "SELECT * FROM c", **across)
     user.delete_permission("p")
     refused(401, mine.read_item, "1", "a")
 
