@@ -23,6 +23,7 @@ import (
 	"github.com/millrace/millrace/configs"
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/integration/poll"
+	"github.com/millrace/millrace/integration/process"
 	"github.com/millrace/millrace/integration/storetest"
 	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/processors"
@@ -37,12 +38,7 @@ var natsServerBinary = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, "nats-server")
-	out, err := exec.Command("go", "build", "-o", path, "github.com/nats-io/nats-server/v2").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return path, nil
+	return process.BuildNATS("..", dir)
 })
 
 // natsServer runs a plain NATS server as a process of its own, which syncs every

@@ -30,11 +30,20 @@ func Build(repository, dir string) (string, error) {
 	if path := os.Getenv(Given); path != "" {
 		return path, nil
 	}
-	path, err := filepath.Abs(filepath.Join(dir, "millrace"))
+	return build(repository, dir, "millrace", "./cmd/millrace")
+}
+
+// BuildNATS builds the plain NATS server of the repository's module in dir and returns its path.
+func BuildNATS(repository, dir string) (string, error) {
+	return build(repository, dir, "nats-server", "github.com/nats-io/nats-server/v2")
+}
+
+func build(repository, dir, name, source string) (string, error) {
+	path, err := filepath.Abs(filepath.Join(dir, name))
 	if err != nil {
 		return "", err
 	}
-	cmd := exec.CommandContext(context.Background(), "go", "build", "-o", path, "./cmd/millrace")
+	cmd := exec.CommandContext(context.Background(), "go", "build", "-o", path, source)
 	cmd.Dir = repository
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)

@@ -12,6 +12,6 @@
 // The JavaScript cases stand in js, programs that stand on that SDK in jsprograms, and both need Node 20 with npm; those of Python stand in
 // python and need Python 3.10 with venv; those of Java stand in java and need Maven and a
 // JDK of 17. Without, they are skipped and say so. -long runs
-// more rounds of kills, and -webstore the data set of which MILLRACE_WEBSTORE names the
+// more rounds of kills and moves, and -webstore the data set of which MILLRACE_WEBSTORE names the
 // directory.
 package sdk

@@ -151,13 +151,7 @@ func TestJava_SplitAndKilled(t *testing.T) {
 		next(func(l line) bool { return l.Round >= at+3 })
 	}
 	more()
-	path, err := binary()
-	must(t, err)
-	split := exec.CommandContext(t.Context(), path, "split", database+"/items", "0")
-	split.Env = append(os.Environ(), "MILLRACE_SERVER="+s.nats, "MILLRACE_DIR="+s.dir)
-	if out, err := split.CombinedOutput(); err != nil {
-		t.Fatalf("split: %v: %s", err, out)
-	}
+	s.command(t, "split", database+"/items", "0")
 	more()
 	s.Kill()
 	must(t, s.start())

@@ -1,27 +1,19 @@
 package sdk_test
 
 import (
-	"bufio"
-	"bytes"
 	"fmt"
 	"net/http"
-	"os"
-	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/data/azcosmos"
 )
 
-// Writers write through the SDK while the process is killed and started again. What
-// the SDK said was written must be there, whole batches or nothing, and the SDK goes
-// on by itself.
-func TestGo_KilledUnderLoad(t *testing.T) {
+// Clients write and read through the SDKs while a range is split and the process is killed and started again. What an SDK
+// said was written must be there, whole batches or nothing, and each goes on by itself.
+func TestSDKs_SplitAndKilledUnderLoad(t *testing.T) {
 	rounds := 3
 	if *long {
 		rounds = 15
@@ -29,122 +21,25 @@ func TestGo_KilledUnderLoad(t *testing.T) {
 	s := start(t, false)
 	db := s.database(t)
 	c := container(t, db, azcosmos.ContainerProperties{}, "/pk")
-	const writers = 8
-	var stop atomic.Bool
-	var acknowledged [writers]int // the number n of the last batch of each writer
-	var written atomic.Int64
-	var writing sync.WaitGroup
-	for w := range writers {
-		writing.Go(func() {
-			key := fmt.Sprint("w", w)
-			for n := 1; !stop.Load(); n++ {
-				for {
-					b := c.NewTransactionalBatch(pk(key))
-					b.UpsertItem(object{"id": "head", "pk": key, "n": n}.json(), nil)
-					b.UpsertItem(object{"id": fmt.Sprint("item", n), "pk": key, "n": n}.json(), nil)
-					resp, err := c.ExecuteTransactionalBatch(t.Context(), b, nil)
-					if err == nil && resp.Success {
-						break
-					}
-					if err == nil { // an upsert is never refused
-						t.Errorf("batch %d of %s: %+v", n, key, resp.OperationResults)
-						return
-					}
-					if t.Context().Err() != nil {
-						return
-					}
-				}
-				acknowledged[w] = n
-				written.Add(1)
-			}
-		})
+	w := newWriters(t, db, c, false)
+	for i := range 8 {
+		name := fmt.Sprint("go", i)
+		w.inGo(name, c, name)
 	}
-	var byNode atomic.Int64
-	script := writeByNode(t, s, db.ID(), &byNode)
-	goOn := func() {
-		t.Helper()
-		before, beforeNode := written.Load(), byNode.Load()
-		eventually(t, func() (bool, string) { return written.Load() >= before+writers, "the writers in Go do not go on" })
-		eventually(t, func() (bool, string) {
-			return script == nil || byNode.Load() > beforeNode, "the writer in JavaScript does not go on"
-		})
-	}
+	w.inNode("JavaScript", s, keysOf("js", 3)...)
+	w.inPython("Python", s, "sync", keysOf("py", 3)...)
+	w.inPython("asynchronous Python", s, "aio", keysOf("aio", 3)...)
+	w.goOn()
+	s.command(t, "split", db.ID()+"/items", "0")
 	for range rounds {
-		goOn()
+		w.goOn()
 		s.Kill()
 		if err := s.start(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	goOn()
-	stop.Store(true)
-	writing.Wait()
-	if script != nil {
-		told := script()
-		items := query(t, c, pk("js"), "SELECT VALUE c.n FROM c WHERE c.id != 'head'", 0)
-		if len(items) < told || told == 0 {
-			t.Errorf("the writer in JavaScript was told %d batches and there are %d items", told, len(items))
-		}
-		t.Logf("%d batches acknowledged in JavaScript", told)
-	}
-	total := 0
-	for w := range writers {
-		key := pk(fmt.Sprint("w", w))
-		read, err := c.ReadItem(t.Context(), key, "head", nil)
-		must(t, err)
-		head := int(parse(t, read.Value)["n"].(float64))
-		items := query(t, c, key, "SELECT VALUE c.n FROM c WHERE c.id != 'head'", 0)
-		if head < acknowledged[w] || len(items) != head {
-			t.Errorf("writer %d was told %d batches, the head says %d and there are %d items", w, acknowledged[w], head, len(items))
-		}
-		total += acknowledged[w]
-	}
-	t.Logf("%d batches acknowledged over %d kills", total, rounds)
-	// The feed shows each item once, in whole batches: the last one of each writer
-	// with its head.
-	if got := strings.Fields(follow(t, c, azcosmos.ChangeFeedOptions{}).rest()); len(got) < total+writers {
-		t.Errorf("the change feed shows %d items, at least %d were written", len(got), total+writers)
-	}
-}
-
-// writeByNode writes with the JavaScript SDK until the function that it returns is
-// called, which tells the last batch that the SDK said was written; nil if there is
-// no SDK.
-func writeByNode(t *testing.T, s *server, database string, written *atomic.Int64) func() int {
-	t.Helper()
-	if err := packages(); err != nil {
-		t.Logf("@azure/cosmos cannot be had, nothing is written with it: %v", err)
-		return nil
-	}
-	cmd := exec.CommandContext(t.Context(), "node", "writer.js")
-	cmd.Dir = "js"
-	cmd.Env = append(os.Environ(), "MILLRACE_ENDPOINT="+s.endpoint, "MILLRACE_KEY="+masterKey, "MILLRACE_DATABASE="+database)
-	stdin, err := cmd.StdinPipe()
-	must(t, err)
-	stdout, err := cmd.StdoutPipe()
-	must(t, err)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	must(t, cmd.Start())
-	last := make(chan int, 1)
-	go func() {
-		n := 0
-		for lines := bufio.NewScanner(stdout); lines.Scan(); {
-			if v, err := strconv.Atoi(lines.Text()); err == nil {
-				n = v
-				written.Add(1)
-			}
-		}
-		last <- n
-	}()
-	return func() int {
-		_ = stdin.Close() // the script ends behind the batch at hand
-		told := <-last
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("node writer.js: %v\n%s", err, stderr.String())
-		}
-		return told
-	}
+	w.goOn()
+	w.end()
 }
 
 // TLS with the certificate that the process made for itself, trusted by its file.

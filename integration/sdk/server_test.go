@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -24,7 +25,7 @@ import (
 )
 
 // long runs the tests that take minutes.
-var long = flag.Bool("long", false, "run more rounds of kills")
+var long = flag.Bool("long", false, "run more rounds of kills and moves")
 
 // The master keys of all servers of these tests, in base64.
 var (
@@ -58,9 +59,10 @@ var binary = sync.OnceValues(func() (string, error) { return process.Build(filep
 
 // server is a process of the binary with its own directory and ports.
 type server struct {
+	role     string // the command that runs it
 	dir      string
 	endpoint string
-	nats     string // of the embedded server, for commands
+	nats     string // of the server that it has or uses, for commands
 	env      []string
 
 	*process.Process
@@ -78,7 +80,7 @@ func newServer(dir string, secure bool, env ...string) (*server, error) {
 		return nil, err
 	}
 	address := "127.0.0.1:" + ports[0]
-	s := &server{dir: dir, endpoint: "https://" + address, nats: "nats://127.0.0.1:" + ports[1]}
+	s := &server{role: "up", dir: dir, endpoint: "https://" + address, nats: "nats://127.0.0.1:" + ports[1]}
 	s.env = append(os.Environ(),
 		"MILLRACE_DIR="+dir, "MILLRACE_NATS_PORT="+ports[1], "MILLRACE_HTTP_LISTEN=off",
 		"MILLRACE_GATEWAY_LISTEN="+address, "MILLRACE_GATEWAY_PARTITIONS="+strconv.Itoa(partitions),
@@ -110,7 +112,7 @@ func (s *server) run() error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(path, "up")
+	cmd := exec.Command(path, s.role)
 	cmd.Env, cmd.Dir = s.env, s.dir
 	s.Process, err = process.Start(cmd, &s.log)
 	return err
@@ -142,6 +144,20 @@ func start(t *testing.T, secure bool, env ...string) *server {
 		}
 	})
 	return s
+}
+
+// command runs a command of the binary beside the server and returns what it said.
+func (s *server) command(t *testing.T, args ...string) string {
+	t.Helper()
+	path, err := binary()
+	must(t, err)
+	cmd := exec.CommandContext(t.Context(), path, args...)
+	cmd.Env = append(os.Environ(), "MILLRACE_SERVER="+s.nats, "MILLRACE_DIR="+s.dir)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("millrace %s: %v: %s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
 }
 
 // client is an azcosmos client of the server.
