@@ -118,7 +118,13 @@ func TestJava(t *testing.T) {
 func TestJava_SplitAndKilled(t *testing.T) {
 	javaPath(t)
 	s := start(t, true)
-	cmd := java(t, s, "going")
+	splitAndKill(t, s, java(t, s, "going"))
+}
+
+// splitAndKill splits a range while a program goes on in rounds, of each of which it prints a line, and kills the server and starts it again. The program
+// ends when its input does.
+func splitAndKill(t *testing.T, s *server, cmd *exec.Cmd) {
+	t.Helper()
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	input, err := cmd.StdinPipe()
@@ -163,6 +169,6 @@ func TestJava_SplitAndKilled(t *testing.T) {
 	_, err = io.Copy(io.Discard, output)
 	must(t, err)
 	if err := cmd.Wait(); err != nil {
-		t.Errorf("java: %v\n%s", err, stderr.String())
+		t.Errorf("%v\n%s", err, stderr.String())
 	}
 }

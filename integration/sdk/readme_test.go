@@ -58,6 +58,19 @@ public class Readme {
 }
 `
 
+// rustCode is the README's Rust as a program, which prints what it found.
+const rustCode = `use azure_data_cosmos::{AccountReference, CosmosClient, FeedScope, RoutingStrategy};
+use futures::TryStreamExt;
+use serde_json::json;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+%s
+    println!("{:?}", long.try_collect::<Vec<_>>().await?);
+    Ok(())
+}
+`
+
 // TestREADME_SDKs runs what the README says of the SDKs, beside a server whose keys
 // and certificate it made itself.
 func TestREADME_SDKs(t *testing.T) {
@@ -126,6 +139,11 @@ func TestREADME_SDKs(t *testing.T) {
 		command := code("sh java") + "\njava -cp " + path + " " + file
 		if out, want := strings.TrimSpace(run(command)), "[Folder]"; out != want {
 			t.Errorf("the Java finds %s, want %s", out, want)
+		}
+	})
+	t.Run("Rust", func(t *testing.T) {
+		if out, want := strings.TrimSpace(run(rustOf(t, "readme", fmt.Sprintf(rustCode, code("rust sdk"))))), `["Tandem"]`; out != want {
+			t.Errorf("the Rust finds %s, want %s", out, want)
 		}
 	})
 }

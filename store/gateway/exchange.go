@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/connections"
+	"github.com/millrace/millrace/store/gateway/binaryjson"
 )
 
 // exchange is one request and its answer. The goroutine that serves the request owns it, except
@@ -87,9 +88,8 @@ func (x *exchange) readBody(limit int64) error {
 		}
 		return nil
 	}
-	tooLarge := refuse(http.StatusRequestEntityTooLarge, "the body has more than the %d bytes that are allowed", limit)
 	if x.r.ContentLength > limit {
-		return tooLarge
+		return tooLarge(limit)
 	}
 	body := make([]byte, 0, min(max(x.r.ContentLength, 512), bodyStart)+1)
 	// One byte beyond the limit shows that the body is longer.
@@ -106,7 +106,7 @@ func (x *exchange) readBody(limit int64) error {
 		body = body[:len(body)+n]
 		switch {
 		case int64(len(body)) > limit:
-			return tooLarge
+			return tooLarge(limit)
 		case errors.Is(err, io.EOF):
 			x.body, x.whole = body, true
 			x.endBodyTime()
@@ -117,6 +117,29 @@ func (x *exchange) readBody(limit int64) error {
 			body = append(body, 0)[:len(body)]
 		}
 	}
+}
+
+// textBody replaces a body in the binary form of JSON, as the SDK for Rust sends items, by its text, of at most limit bytes.
+func (x *exchange) textBody(limit int64) error {
+	if !binaryjson.Is(x.body) {
+		return nil
+	}
+	text, err := binaryjson.Text(x.body, int(limit))
+	switch {
+	case errors.Is(err, binaryjson.ErrTooLarge):
+		return tooLarge(limit)
+	case err != nil:
+		return refuse(http.StatusBadRequest, "the body is not the binary JSON that is served: %v", err)
+	case !x.bodies.reserve(cap(text)):
+		return errNoRoom
+	}
+	x.bodies.release(x.room)
+	x.body, x.room = text, cap(text)
+	return nil
+}
+
+func tooLarge(limit int64) *failure {
+	return refuse(http.StatusRequestEntityTooLarge, "the body has more than the %d bytes that are allowed", limit)
 }
 
 // endBodyTime ends what BodyTimeout bounds: all of the request has come, and RequestTimeout counts. The

@@ -49,6 +49,7 @@ func (s *Server) Listen(ctx context.Context) (*Listener, error) {
 			return nil, err
 		}
 		secure = l.certificate.TLS()
+		secure.NextProtos = append(secure.NextProtos, "h2") // where a client offers nothing else, to be told so
 	}
 	inner, err := new(net.ListenConfig).Listen(ctx, "tcp", s.cfg.Listen)
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -66,11 +67,14 @@ func (s *Server) Listen(ctx context.Context) (*Listener, error) {
 			slog.String("listen", s.cfg.Listen))
 	}
 	// HTTP/1.1 alone: every client speaks it, one slow stream holds up no other, and
-	// the times below bound each request by itself.
+	// the times below bound each request by itself. Who asks by HTTP/2 is told.
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
+	told := map[string]func(*http.Server, *tls.Conn, http.Handler){
+		"h2": func(_ *http.Server, conn *tls.Conn, _ http.Handler) { connections.RequireHTTP1(conn) },
+	}
 	l.http = &http.Server{
-		Handler: s, Protocols: protocols, MaxHeaderBytes: headerBytesMax,
+		Handler: s, Protocols: protocols, TLSNextProto: told, MaxHeaderBytes: headerBytesMax,
 		ReadHeaderTimeout: s.cfg.HeaderTimeout, ReadTimeout: s.cfg.BodyTimeout,
 		WriteTimeout: s.cfg.AnswerTimeout, IdleTimeout: s.cfg.IdleTimeout,
 		ErrorLog: slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug),

@@ -242,6 +242,9 @@ func (s *Server) serve(x *exchange) error {
 	ctx, cancel := context.WithTimeout(x.ctx, s.cfg.RequestTimeout)
 	defer cancel()
 	x.ctx = ctx
+	if err := x.textBody(op.bodyMax); err != nil {
+		return err
+	}
 	if err := s.resolve(x); err != nil {
 		return err
 	}
