@@ -21,19 +21,22 @@ import (
 // fetchMax is how long Maven may fetch, some 25 MB at the first time.
 const fetchMax = 4 * time.Minute
 
-// javaProgram returns the class path of the program of java, compiled once with what its pom.xml names. The error says why there is none:
-// an *absentError, or that it does not compile.
-var javaProgram = sync.OnceValues(func() (string, error) {
+// javaProgram is the class path of the program of java.
+var javaProgram = sync.OnceValues(func() (string, error) { return compile("java") })
+
+// compile returns the class path of the program in a directory, compiled with what its pom.xml names and with sources of other
+// directories. The error says why there is none: an *absentError, or that it does not compile.
+func compile(dir string, others ...string) (string, error) {
 	for _, program := range []string{"mvn", "javac", "java", "keytool"} {
 		if _, err := exec.LookPath(program); err != nil {
 			return "", &absentError{program + " is not installed; apt-get install maven default-jdk-headless"}
 		}
 	}
-	list, classes := filepath.Join(scratch, "java.classpath"), filepath.Join(scratch, "java.classes")
+	list, classes := filepath.Join(scratch, dir+".classpath"), filepath.Join(scratch, dir+".classes")
 	fetching, cancel := context.WithTimeout(context.Background(), fetchMax)
 	defer cancel()
 	// By the plugin alone: the phases of a build need more of them.
-	cmd := exec.CommandContext(fetching, "mvn", "-q", "-B", "-f", filepath.Join("java", "pom.xml"), "org.apache.maven.plugins:maven-dependency-plugin:build-classpath",
+	cmd := exec.CommandContext(fetching, "mvn", "-q", "-B", "-f", filepath.Join(dir, "pom.xml"), "org.apache.maven.plugins:maven-dependency-plugin:build-classpath",
 		"-Dmdep.includeScope=runtime", "-Dmdep.outputFile="+list)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		if fetching.Err() != nil {
@@ -42,34 +45,34 @@ var javaProgram = sync.OnceValues(func() (string, error) {
 		if bytes.Contains(out, []byte("Could not transfer")) || bytes.Contains(out, []byte("offline mode")) {
 			return "", &absentError{"Maven's registry is not reached"}
 		}
-		return "", fmt.Errorf("fetch azure-cosmos: %w: %s", err, bytes.TrimSpace(out))
+		return "", fmt.Errorf("fetch what %s needs: %w: %s", dir, err, bytes.TrimSpace(out))
 	}
 	jars, err := os.ReadFile(list)
 	if err != nil {
 		return "", err
 	}
-	sources, err := filepath.Glob(filepath.Join("java", "src", "main", "java", "millrace", "*.java"))
+	sources, err := filepath.Glob(filepath.Join(dir, "src", "main", "java", "millrace", "*.java"))
 	if err != nil {
 		return "", err
 	}
-	args := append([]string{"--release", "17", "-proc:none", "-Xlint:all", "-Werror", "-cp", string(jars), "-d", classes}, sources...)
+	args := slices.Concat([]string{"--release", "17", "-proc:none", "-Xlint:all", "-Werror", "-cp", string(jars), "-d", classes}, sources, others)
 	if out, err := exec.Command("javac", args...).CombinedOutput(); err != nil {
-		return "", fmt.Errorf("compile java: %w: %s", err, bytes.TrimSpace(out))
+		return "", fmt.Errorf("compile %s: %w: %s", dir, err, bytes.TrimSpace(out))
 	}
 	return classes + ":" + string(jars), nil
-})
+}
 
 // absentError says what a machine lacks for a test.
 type absentError struct{ reason string }
 
 func (e *absentError) Error() string { return e.reason }
 
-// javaPath is javaProgram for a test, which is skipped where it cannot be had.
-func javaPath(t *testing.T) string {
+// pathOf is the class path of a program for a test, which is skipped where it cannot be had.
+func pathOf(t *testing.T, program func() (string, error)) string {
 	t.Helper()
-	path, err := javaProgram()
+	path, err := program()
 	if absent, ok := errors.AsType[*absentError](err); ok {
-		t.Skipf("azure-cosmos for Java cannot be had: %v", absent)
+		t.Skipf("what it is compiled with cannot be had: %v", absent)
 	}
 	must(t, err)
 	return path
@@ -87,38 +90,47 @@ func trustStore(t *testing.T, s *server) string {
 	return store
 }
 
-// java is the command that runs the program against a server over TLS.
-func java(t *testing.T, s *server, args ...string) *exec.Cmd {
+// java is the command that runs a class of a class path against a server over TLS.
+func java(t *testing.T, s *server, path, class string, args ...string) *exec.Cmd {
 	t.Helper()
-	path := javaPath(t)
 	cmd := exec.CommandContext(t.Context(), "java", slices.Concat([]string{
 		"-Djavax.net.ssl.trustStore=" + trustStore(t, s), "-Djavax.net.ssl.trustStorePassword=changeit",
-		"-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-Xmx512m", "-cp", path, "millrace.Run",
+		"-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-Xmx512m", "-cp", path, class,
 	}, args)...)
 	cmd.Env = append(os.Environ(), "MILLRACE_ENDPOINT="+s.endpoint, "MILLRACE_KEY="+masterKey, "MILLRACE_READ_ONLY_KEY="+readOnlyKey,
 		"MILLRACE_PARTITIONS="+strconv.Itoa(partitions), "MILLRACE_QUERIES="+filepath.Join("testdata", "queries.json"))
 	return cmd
 }
 
-// TestJava runs the cases of java, each as a test of its own. Java's SDK speaks TLS alone.
-func TestJava(t *testing.T) {
-	javaPath(t)
-	cmd := java(t, start(t, true))
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Errorf("java: %v\n%s%s", err, out, stderr.String())
+// reportJava makes a test of each case of a class, and again where the gateway is as strict as Cosmos DB. Java's SDK speaks TLS alone.
+func reportJava(t *testing.T, path, class string, least int) {
+	t.Helper()
+	for _, strict := range []string{"false", "true"} {
+		t.Run("strict="+strict, func(t *testing.T) {
+			cmd := java(t, start(t, true, "MILLRACE_GATEWAY_STRICT="+strict), path, class)
+			cmd.Env = append(cmd.Env, "MILLRACE_STRICT="+strict)
+			var stderr bytes.Buffer
+			cmd.Stderr = &stderr
+			out, err := cmd.Output()
+			if err != nil {
+				t.Errorf("java: %v\n%s%s", err, out, stderr.String())
+			}
+			report(t, out, least)
+		})
 	}
-	report(t, out, 100)
+}
+
+// TestJava runs the cases of java, each as a test of its own.
+func TestJava(t *testing.T) {
+	reportJava(t, pathOf(t, javaProgram), "millrace.Run", 100)
 }
 
 // A Java program writes, queries and processes changes while a range is split and the process that owns all of them is killed and started
 // again: it goes on by itself, and everything that it wrote comes by the change feed processor.
 func TestJava_SplitAndKilled(t *testing.T) {
-	javaPath(t)
+	jars := pathOf(t, javaProgram)
 	s := start(t, true)
-	splitAndKill(t, s, java(t, s, "going"))
+	splitAndKill(t, s, java(t, s, jars, "millrace.Run", "going"))
 }
 
 // splitAndKill splits a range while a program goes on in rounds, of each of which it prints a line, and kills the server and starts it again. The program

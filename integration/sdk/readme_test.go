@@ -133,7 +133,7 @@ func TestREADME_SDKs(t *testing.T) {
 		}
 	})
 	t.Run("Java", func(t *testing.T) {
-		path := javaPath(t)
+		path := pathOf(t, javaProgram)
 		file := filepath.Join(t.TempDir(), "Readme.java")
 		must(t, os.WriteFile(file, fmt.Appendf(nil, javaCode, code("java sdk")), 0o644))
 		command := code("sh java") + "\njava -cp " + path + " " + file

@@ -211,7 +211,7 @@ func TestFunctions(t *testing.T) {
 		{`is_defined(missing)`, `false`},
 		{`IS_NULL(none)`, `true`},
 		{`IS_NULL(missing)`, `false`},
-		{`IS_STRING(id) AND IS_NUMBER(price) AND IS_BOOL(gone) AND IS_ARRAY(tags) AND IS_OBJECT(address)`, `true`},
+		{`IS_STRING(id) AND IS_NUMBER(price) AND IS_BOOL(gone) AND IS_BOOLEAN(gone) AND IS_ARRAY(tags) AND IS_OBJECT(address)`, `true`},
 		{`IS_PRIMITIVE(tags)`, `false`},
 		{`IS_INTEGER(1.0)`, `true`},
 		{`IS_INTEGER(price)`, `false`},

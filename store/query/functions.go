@@ -86,6 +86,7 @@ func merge[V any](tables ...map[string]V) map[string]V {
 var typeFunctions = map[string]*function{
 	"IS_ARRAY":         typeTest(Array),
 	"IS_BOOL":          typeTest(Bool),
+	"IS_BOOLEAN":       typeTest(Bool), // so the SDKs for Java and .NET call it where an ordered query goes on
 	"IS_DEFINED":       typeTest(Null, Bool, Number, String, Array, Object),
 	"IS_FINITE_NUMBER": typeTest(Number),
 	"IS_INTEGER": {least: 1, most: 1, one: func(v Value) Value {

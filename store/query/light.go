@@ -6,7 +6,7 @@ const lightNodes = 64
 
 // lightFunctions are functions that take no more time than reading their arguments.
 var lightFunctions = map[string]bool{
-	"IS_ARRAY": true, "IS_BOOL": true, "IS_DEFINED": true, "IS_FINITE_NUMBER": true, "IS_INTEGER": true, "IS_NULL": true,
+	"IS_ARRAY": true, "IS_BOOL": true, "IS_BOOLEAN": true, "IS_DEFINED": true, "IS_FINITE_NUMBER": true, "IS_INTEGER": true, "IS_NULL": true,
 	"IS_NUMBER": true, "IS_OBJECT": true, "IS_PRIMITIVE": true, "IS_STRING": true, "IIF": true, "STARTSWITH": true,
 	"ENDSWITH": true, "CONTAINS": true, "STRINGEQUALS": true, "LENGTH": true, "ARRAY_LENGTH": true,
 }

@@ -11,6 +11,8 @@ import com.azure.cosmos.models.CosmosContainerProperties;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.PrintWriter;
+import java.io.StringWriter;
 import java.time.Duration;
 import java.time.Instant;
 import java.util.ArrayList;
@@ -18,6 +20,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Objects;
 import java.util.TreeMap;
+import java.util.regex.Pattern;
 
 /** What the cases share: a list of them, clients, and expectations that say what they saw. */
 final class Harness {
@@ -25,6 +28,8 @@ final class Harness {
     static final String KEY = System.getenv("MILLRACE_KEY");
     static final String READ_ONLY_KEY = System.getenv("MILLRACE_READ_ONLY_KEY");
     static final int PARTITIONS = Integer.parseInt(System.getenv("MILLRACE_PARTITIONS"));
+    /** STRICT tells whether the gateway refuses what Cosmos DB refuses. */
+    static final boolean STRICT = Boolean.parseBoolean(System.getenv("MILLRACE_STRICT"));
     static final ObjectMapper JSON = new ObjectMapper();
 
     /** PATIENCE is how long a case waits for what must happen at last. */
@@ -53,6 +58,25 @@ final class Harness {
     /** test adds a case. */
     static void test(String name, Body body) {
         CASES.add(new Case(name, body));
+    }
+
+    /** runAll runs all cases whose name matches, one after the other, and prints a line of JSON for each, of which a Go test is made. */
+    static void runAll(String pattern) {
+        Pattern only = Pattern.compile(pattern);
+        for (Case c : CASES) {
+            if (!only.matcher(c.name()).find()) {
+                continue;
+            }
+            long began = System.nanoTime();
+            StringWriter error = new StringWriter();
+            try {
+                c.body().run();
+            } catch (Throwable e) {
+                e.printStackTrace(new PrintWriter(error));
+            }
+            System.out.println(JSON.createObjectNode().put("name", c.name()).put("error", error.toString())
+                .put("milliseconds", (System.nanoTime() - began) / 1_000_000));
+        }
     }
 
     static CosmosClientBuilder builder(String key) {
@@ -125,7 +149,7 @@ final class Harness {
     static String canonical(JsonNode v) {
         if (v.isObject()) {
             TreeMap<String, String> members = new TreeMap<>();
-            v.fields().forEachRemaining(m -> members.put(m.getKey(), canonical(m.getValue())));
+            v.fieldNames().forEachRemaining(name -> members.put(name, canonical(v.get(name))));
             return members.toString();
         }
         if (v.isArray()) {

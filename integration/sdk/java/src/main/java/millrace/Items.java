@@ -105,7 +105,7 @@ final class Items {
             true, new PartitionKey(true), "", new PartitionKey(""), "Zoë ☃", new PartitionKey("Zoë ☃"));
         for (Map.Entry<Object, PartitionKey> k : keys.entrySet()) {
             PartitionKey key = k.getValue();
-            String id = "é 'q' \"d\" + " + k.getKey();
+            String id = "é 'q' + " + k.getKey() + " \"d\"";
             CosmosItemResponse<ObjectNode> created = c.createItem(item(id, k.getKey(), 1), key, null);
             equal(status(created), 201);
             equal(created.getItem().get("_etag").asText(), created.getETag());
