@@ -55,7 +55,8 @@ type Operation struct {
 	// IfMatch must be the item's ETag for replace, upsert, patch and delete; else 412.
 	IfMatch ETag
 	// IfNoneMatch answers a read of an unchanged item with 304. A create must not find an item, so
-	// there any ETag says no more than that its failure is 412, and that of a unique key is still 409.
+	// there any ETag says no more than that its failure is 412, and that of a unique key is still 409. Of an upsert any ETag says that
+	// IfMatch is asked of an item that is there: where there is none, it is created, as in Cosmos DB.
 	IfNoneMatch ETag
 }
 

@@ -35,7 +35,8 @@ func (s *Server) createItem(x *exchange) error {
 }
 
 // guardUpsert applies the conditions of an upsert. With If-Match: * it must not create, so it
-// becomes a replace; with If-None-Match: * it must not replace, so it becomes a create.
+// becomes a replace; with If-None-Match: * it must not replace, so it becomes a create. An etag is asked of an item
+// that is there: what is not there is created.
 func (w *itemWrite) guardUpsert(ifMatch, ifNoneMatch string) error {
 	match, none := parseMatching(ifMatch), parseMatching(ifNoneMatch)
 	switch {
@@ -45,8 +46,8 @@ func (w *itemWrite) guardUpsert(ifMatch, ifNoneMatch string) error {
 		w.op.Kind, w.op.IfNoneMatch = store.OpCreate, noETag
 	case match.any:
 		w.op.Kind, w.mustExist = store.OpReplace, true
-	default:
-		w.op.IfMatch = match.etag
+	case match.etag != (store.ETag{}):
+		w.op.IfMatch, w.op.IfNoneMatch = match.etag, noETag
 	}
 	return nil
 }

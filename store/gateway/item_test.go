@@ -102,6 +102,25 @@ func TestItem_Life(t *testing.T) {
 	}
 }
 
+// An upsert asks an etag of an item that is there, and creates what is not there, by itself and in a batch. Spring Data saves so what has no
+// version yet: with If-Match: null.
+func TestItem_UpsertWithAnEtagCreates(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, gateway.Config{})
+	w.container("things", byPK)
+	one := []string{keyHeader, `["a"]`, upsert, "true", "If-Match", "null"}
+	first := w.ask("POST", docs, `{"id":"1","pk":"a"}`, one...).is(201).header.Get("etag")
+	w.ask("POST", docs, `{"id":"1","pk":"a","n":1}`, one...).is(412)
+	w.ask("DELETE", docs+"/1", "", keyHeader, `["a"]`).is(204)
+	w.ask("POST", docs, `{"id":"1","pk":"a"}`, keyHeader, `["a"]`, upsert, "true", "If-Match", first).is(201)
+	for id, all := range map[string]string{"2": "true", "3": "false"} {
+		ops := fmt.Sprintf(`[{"operationType":"Upsert","ifMatch":"null","resourceBody":{"id":%q,"pk":"a"}}]`, id)
+		with := []string{keyHeader, `["a"]`, isBatch, "True", atomic, all}
+		w.ask("POST", docs, ops, with...).outcomes(201)
+		w.ask("POST", docs, ops, with...).outcomes(412)
+	}
+}
+
 // A session that was refused a write has seen why: its token says so, also where others wrote what it saw.
 func TestItem_RefusedWritesTellWhatWasSeen(t *testing.T) {
 	t.Parallel()

@@ -205,7 +205,7 @@ func (t *txn) operate(op *store.Operation, key feed.PartitionKey, res *store.OpR
 //
 //	            the item is there           it is not
 //	create      409, 412 if none may be     goes on
-//	upsert      goes on, or 412 by its etag goes on, or 412 if an etag is asked for
+//	upsert      goes on, or 412 by its etag goes on, or 412 if an etag is asked for and not IfNoneMatch too
 //	all others  goes on, or 412 by its etag 404
 func precondition(op *store.Operation, id string, current *engine.Item) *store.Error {
 	switch {
@@ -213,7 +213,7 @@ func precondition(op *store.Operation, id string, current *engine.Item) *store.E
 		return store.Refuse(store.StatusPreconditionFailed, "item %q exists already in its logical partition, and the request expects that it does not", id)
 	case op.Kind == store.OpCreate && current != nil:
 		return store.Refuse(store.StatusConflict, "item %q exists already in its logical partition", id)
-	case op.Kind == store.OpCreate || op.Kind == store.OpUpsert && current == nil && op.IfMatch == (store.ETag{}):
+	case op.Kind == store.OpCreate || op.Kind == store.OpUpsert && current == nil && (op.IfMatch == (store.ETag{}) || op.IfNoneMatch != (store.ETag{})):
 		return nil
 	case op.Kind == store.OpUpsert && current == nil:
 		return store.Refuse(store.StatusPreconditionFailed, "item %q does not exist, the request expects version %s", id, op.IfMatch)

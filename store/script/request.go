@@ -144,7 +144,7 @@ func precondition(op *store.Operation, id string, now *store.Item) error {
 		return store.Refuse(store.StatusPreconditionFailed, "item %q exists already in its logical partition, and the request expects that it does not", id)
 	case op.Kind == store.OpCreate && now != nil:
 		return store.Refuse(store.StatusConflict, "item %q exists already in its logical partition", id)
-	case op.Kind == store.OpCreate, op.Kind == store.OpUpsert && now == nil && op.IfMatch == (store.ETag{}):
+	case op.Kind == store.OpCreate, op.Kind == store.OpUpsert && now == nil && (op.IfMatch == (store.ETag{}) || op.IfNoneMatch != (store.ETag{})):
 		return nil
 	case op.Kind == store.OpUpsert && now == nil:
 		return store.Refuse(store.StatusPreconditionFailed, "item %q does not exist, the request expects version %s", id, op.IfMatch)
