@@ -3,8 +3,8 @@
 //
 //	SELECT TOP 2 c.id FROM c ORDER BY c.n     the query
 //
-//	SELECT TOP 2 c._rid, [{"item": c.n}] AS orderByItems, {"id": c.id} AS payload
-//	FROM c WHERE ({documentdb-formattableorderbyquery-filter}) ORDER BY c.n
+//	SELECT TOP 2 ORDERRID(c) AS _rid, [{"item": c.n}] AS orderByItems, {"id": c.id} AS payload
+//	FROM c WHERE ({documentdb-formattableorderbyquery-filter}) ORDER BY c.n, DOCUMENTID(c)
 //	                                          what each range is asked
 //	orderBy: [Ascending], top: 2              what the client does with the rows
 //
@@ -21,6 +21,10 @@
 //
 // What clients make of them is known from the SDKs for JavaScript and Python: of an aggregate that is undefined Python's
 // makes null, and the order of types is theirs. The package knows neither ranges nor requests.
+//
+// A client that goes on between rows of one place in the order asks for that place again, and drops the rows whose _rid is
+// lower than that of the row it stopped at; greater, where the first path is in descending order. So such rows come in
+// the order of these. Python's and JavaScript's do not go on there, Java's does.
 //
 // It is no API: the command millrace is made of it, and it changes without notice.
 package clientplan

@@ -144,7 +144,12 @@ func (p *planner) order() {
 	}
 	list := items(p.info.OrderByExpressions) + " AS orderByItems, " + p.payload() + " AS payload"
 	if p.parts.Item != "" {
-		list = p.parts.Item + "._rid, " + list
+		// Between rows of one place in the order a client goes on by their resource ids, in the direction of the first path.
+		id := "DOCUMENTID(" + p.parts.Item + ")"
+		if p.parts.Orders[0].Desc {
+			id += " DESC"
+		}
+		list, orders = "ORDERRID("+p.parts.Item+") AS _rid, "+list, append(orders, id)
 	}
 	where := "(" + filterPlace + ")"
 	if p.parts.Where != "" {

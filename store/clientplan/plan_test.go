@@ -33,12 +33,12 @@ func plan(t testing.TB, text string, params map[string][]byte) (clientplan.Info,
 func TestOf_RewrittenQuery(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		`SELECT * FROM c ORDER BY c.n`:                                   `SELECT c._rid, [{"item": c.n}] AS orderByItems, c AS payload FROM c WHERE ({documentdb-formattableorderbyquery-filter}) ORDER BY c.n`,
-		`select top @k r.id from root r where r.a=@a order by r.n desc`:  `SELECT TOP 7 r._rid, [{"item": r.n}] AS orderByItems, {"id": r.id} AS payload FROM root AS r WHERE (r.a = @a) AND ({documentdb-formattableorderbyquery-filter}) ORDER BY r.n DESC`,
-		`SELECT VALUE c.x FROM c ORDER BY c.n OFFSET 2 LIMIT 3`:          `SELECT c._rid, [{"item": c.n}] AS orderByItems, c.x AS payload FROM c WHERE IS_DEFINED(c.x) AND ({documentdb-formattableorderbyquery-filter}) ORDER BY c.n OFFSET 0 LIMIT 5`,
-		`SELECT VALUE [c.x] FROM c ORDER BY c.n`:                         `SELECT c._rid, [{"item": c.n}] AS orderByItems, [c.x] AS payload FROM c WHERE ({documentdb-formattableorderbyquery-filter}) ORDER BY c.n`,
+		`SELECT * FROM c ORDER BY c.n`:                                   `SELECT ORDERRID(c) AS _rid, [{"item": c.n}] AS orderByItems, c AS payload FROM c WHERE ({documentdb-formattableorderbyquery-filter}) ORDER BY c.n, DOCUMENTID(c)`,
+		`select top @k r.id from root r where r.a=@a order by r.n desc`:  `SELECT TOP 7 ORDERRID(r) AS _rid, [{"item": r.n}] AS orderByItems, {"id": r.id} AS payload FROM root AS r WHERE (r.a = @a) AND ({documentdb-formattableorderbyquery-filter}) ORDER BY r.n DESC, DOCUMENTID(r) DESC`,
+		`SELECT VALUE c.x FROM c ORDER BY c.n OFFSET 2 LIMIT 3`:          `SELECT ORDERRID(c) AS _rid, [{"item": c.n}] AS orderByItems, c.x AS payload FROM c WHERE IS_DEFINED(c.x) AND ({documentdb-formattableorderbyquery-filter}) ORDER BY c.n, DOCUMENTID(c) OFFSET 0 LIMIT 5`,
+		`SELECT VALUE [c.x] FROM c ORDER BY c.n`:                         `SELECT ORDERRID(c) AS _rid, [{"item": c.n}] AS orderByItems, [c.x] AS payload FROM c WHERE ({documentdb-formattableorderbyquery-filter}) ORDER BY c.n, DOCUMENTID(c)`,
 		`SELECT * FROM c.tags ORDER BY tags.n`:                           `SELECT [{"item": tags.n}] AS orderByItems, tags AS payload FROM c.tags WHERE ({documentdb-formattableorderbyquery-filter}) ORDER BY tags.n`,
-		`SELECT DISTINCT TOP 2 c.g FROM c ORDER BY c.g`:                  `SELECT c._rid, [{"item": c.g}] AS orderByItems, {"g": c.g} AS payload FROM c WHERE ({documentdb-formattableorderbyquery-filter}) ORDER BY c.g`,
+		`SELECT DISTINCT TOP 2 c.g FROM c ORDER BY c.g`:                  `SELECT ORDERRID(c) AS _rid, [{"item": c.g}] AS orderByItems, {"g": c.g} AS payload FROM c WHERE ({documentdb-formattableorderbyquery-filter}) ORDER BY c.g, DOCUMENTID(c)`,
 		`SELECT DISTINCT TOP 2 c.g, 1 AS one FROM c`:                     `SELECT DISTINCT TOP 2 c.g, 1 AS one FROM c`,
 		`SELECT c["a b"] FROM c OFFSET 1 LIMIT @k`:                       `SELECT c["a b"] FROM c OFFSET 0 LIMIT 8`,
 		`SELECT VALUE COUNT(1) FROM c WHERE c.n > 1`:                     `SELECT VALUE [{"item": COUNT(1)}] FROM c WHERE c.n > 1`,

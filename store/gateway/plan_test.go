@@ -2,6 +2,8 @@ package gateway_test
 
 import (
 	"cmp"
+	"encoding/base64"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -348,5 +350,45 @@ func TestPlan_Features(t *testing.T) {
 	// Without the client's part a range's rows are its own.
 	if got := w.query("SELECT VALUE COUNT(1) FROM c WHERE c.pk = 'a'"); !slices.Equal(got, []string{"0"}) {
 		t.Errorf("a count of one key gives %v", got)
+	}
+}
+
+// Of rows of one place in the order those come first whose resource ids are lower, or greater where the first path is in descending
+// order, whichever byte of their numbers counts most: so SDKs go on between two of them.
+func TestPlan_RowsOfOnePlaceComeByTheirResourceIDs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, gateway.Config{Strict: true})
+	w.container("things", byPK)
+	const items = 40
+	for i := range items {
+		w.ask("POST", docs, fmt.Sprintf(`{"id":"%d","pk":"k%d","g":1}`, i, i%7), keyHeader, fmt.Sprintf(`["k%d"]`, i%7)).is(201)
+	}
+	for _, direction := range []string{"ASC", "DESC"} {
+		var plan struct {
+			Info clientplan.Info `json:"queryInfo"`
+		}
+		w.ask("POST", docs, `{"query":"SELECT c.id FROM c ORDER BY c.g `+direction+`"}`, "x-ms-cosmos-is-query-plan-request", "True").is(200).into(&plan)
+		rewritten := strings.ReplaceAll(plan.Info.RewrittenQuery, "{documentdb-formattableorderbyquery-filter}", "true")
+		var first, last []int64 // the numbers, by the byte that counts most
+		for _, raw := range w.query(rewritten, rangeHeader, "0", pageItems, "7") {
+			var row struct {
+				RID string `json:"_rid"`
+			}
+			if err := json.Unmarshal([]byte(raw), &row); err != nil {
+				t.Fatal(err)
+			}
+			id, err := base64.StdEncoding.DecodeString(strings.ReplaceAll(row.RID, "-", "/"))
+			if err != nil || len(id) != 16 {
+				t.Fatalf("%q: %v", row.RID, err)
+			}
+			first, last = append(first, int64(binary.BigEndian.Uint64(id[8:]))), append(last, int64(binary.LittleEndian.Uint64(id[8:])))
+		}
+		if direction == "DESC" {
+			slices.Reverse(first)
+			slices.Reverse(last)
+		}
+		if len(first) != items || !slices.IsSorted(first) || !slices.IsSorted(last) || first[0] == first[items-1] {
+			t.Errorf("%s: %d rows, %v, %v", direction, len(first), first, last)
+		}
 	}
 }

@@ -20,6 +20,7 @@ import (
 // before them could not read such a log.
 var queryFunctions = map[string]*function{
 	"DOCUMENTID":       {least: 1, most: 1, one: documentID},
+	"ORDERRID":         {least: 1, most: 1, one: orderRID},
 	"FULLTEXTCONTAINS": {least: 2, most: 2, manyFramed: (*frame).fullTextAll},
 	"FULLTEXTCONTAINSALL": {
 		least: 2, most: argsMax, manyFramed: (*frame).fullTextAll,
@@ -31,23 +32,53 @@ var queryFunctions = map[string]*function{
 	"VECTORDISTANCE": {least: 2, most: 4, manyFramed: (*frame).vectorDistance},
 }
 
-// documentID returns the number of an item in its container: what its _rid has behind the
-// container's, in the order of bytes in which the service reads it.
-func documentID(v Value) Value {
+// A resource id of an item has the number of the item behind the container's.
+const (
+	ridOfItem = 8
+	ridBytes  = 16
+)
+
+// itemRID returns the resource id of an item, which it has over the protocol.
+func itemRID(v Value) (raw []byte, ok bool) {
 	if v.typ != Object {
-		return Value{}
+		return nil, false
 	}
 	i, end := locate(v.data, []step{{name: "_rid"}})
 	if end < 0 {
-		return Value{}
+		return nil, false
 	}
 	text := valueOf(v.data[i:end])
 	raw, err := base64.StdEncoding.DecodeString(strings.ReplaceAll(string(text.data), "-", "/"))
-	const container, item = 8, 16
-	if text.typ != String || err != nil || len(raw) != item {
+	return raw, text.typ == String && err == nil && len(raw) == ridBytes
+}
+
+// documentID returns the number of an item in its container: what its _rid has behind the
+// container's, in the order of bytes in which the service reads it.
+func documentID(v Value) Value {
+	raw, ok := itemRID(v)
+	if !ok {
 		return Value{}
 	}
-	return Value{typ: Number, data: strconv.AppendUint(nil, binary.LittleEndian.Uint64(raw[container:]), 10)}
+	return Value{typ: Number, data: strconv.AppendUint(nil, binary.LittleEndian.Uint64(raw[ridOfItem:]), 10)}
+}
+
+// orderRID returns a resource id for rows of a plan: a client that goes on within rows of one place in the order goes on at the
+// number in it, which SDKs read in different ways. So it is half of the item's number, written to be the greater for the greater
+// number whether the first of its bytes counts most, with a sign, as in the SDK for Java, or the last, as in the service:
+//
+//	number 0x0123456 789abcde     bytes 01 23 45 67 67 45 23 01
+//
+// Two items may have the same.
+func orderRID(v Value) Value {
+	raw, ok := itemRID(v)
+	if !ok {
+		return Value{}
+	}
+	number := raw[ridOfItem:]
+	for i := range len(number) / 2 {
+		number[i] = number[len(number)-1-i]
+	}
+	return stringValue([]byte(strings.ReplaceAll(base64.StdEncoding.EncodeToString(raw), "/", "-")))
 }
 
 // fullTextAll reports whether a text has all of the phrases.

@@ -138,6 +138,7 @@ func TestDocumentID(t *testing.T) {
 		`SELECT VALUE DOCUMENTID(p.id) FROM product p`:            ``,
 		`SELECT VALUE p.id FROM p WHERE DOCUMENTID(p) < 15`:       `"a"`,
 		`SELECT VALUE p.id FROM p WHERE NOT (DOCUMENTID(p) < 15)`: ``,
+		`SELECT VALUE ORDERRID(p) FROM p`:                         `"36ZyAPW+uN8AAAAAAAAAAA=="`,
 	} {
 		if got := strings.Join(ask(t, mustParse(t, text), items), " "); got != want {
 			t.Errorf("%s gives %s, want %s", text, got, want)

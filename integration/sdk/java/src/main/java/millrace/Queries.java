@@ -28,7 +28,9 @@ import com.fasterxml.jackson.databind.JsonNode;
 import java.io.File;
 import java.io.IOException;
 import java.util.ArrayList;
+import java.util.Comparator;
 import java.util.List;
+import java.util.stream.IntStream;
 
 /** Queries: the same that the other SDKs are asked, in pages of any size and over several ranges. */
 final class Queries {
@@ -56,6 +58,7 @@ final class Queries {
         }
         test("query: order over ranges by continuations", Queries::ordered);
         test("query: order of several types by continuations", Queries::orderedTypes);
+        test("query: order of equal values by continuations", Queries::orderedEqual);
         test("read many", Queries::readMany);
         test("query: what Cosmos DB refuses", () -> refusals(shared(data.get("items"))));
         test("query: by feed ranges", () -> {
@@ -123,8 +126,8 @@ final class Queries {
 
     private static void orderedTypes() throws Exception {
         Harness.Home h = home();
-        List<String> values = List.of("false", "true", "-1", "1", "\"a\"", "\"b\"");
-        for (int i = 0; i < 12; i++) { // each value in two ranges or one
+        List<String> values = List.of("null", "false", "true", "-1", "1", "\"a\"", "\"b\"");
+        for (int i = 0; i < 14; i++) { // each value in two ranges or one
             h.items().createItem(item("" + i, "p" + i, i).set("v", JSON.readTree(values.get(i / 2))));
         }
         for (String direction : List.of("ASC", "DESC")) {
@@ -139,6 +142,32 @@ final class Queries {
             List<String> want = new ArrayList<>();
             values.forEach(v -> want.addAll(direction.equals("ASC") ? want.size() : 0, List.of(v, v)));
             equal(got, want, direction);
+        }
+    }
+
+    private static void orderedEqual() throws Exception {
+        Harness.Home h = home();
+        for (int i = 0; i < 60; i++) {
+            h.items().createItem(item("" + i, "p" + i % 11, i).put("v", i % 2));
+        }
+        for (String direction : List.of("ASC", "DESC")) {
+            List<Integer> got = new ArrayList<>();
+            List<Integer> places = new ArrayList<>();
+            String token = null;
+            do {
+                var page = h.items().queryItems("SELECT c.n, c.v FROM c ORDER BY c.v " + direction, new CosmosQueryRequestOptions(), JsonNode.class)
+                    .iterableByPage(token, 7).iterator().next();
+                page.getResults().forEach(row -> {
+                    got.add(row.get("n").asInt());
+                    places.add(row.get("v").asInt());
+                });
+                token = page.getContinuationToken();
+            } while (token != null);
+            List<Integer> ordered = new ArrayList<>(places);
+            ordered.sort(direction.equals("ASC") ? Comparator.naturalOrder() : Comparator.reverseOrder());
+            equal(places, ordered, direction);
+            got.sort(null);
+            equal(got, IntStream.range(0, 60).boxed().toList(), direction);
         }
     }
 
