@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -79,7 +80,7 @@ func (g *grant) oneItem() bool { return g.item != "" || g.itemRID != (rid.Inside
 
 // what names the part in messages.
 func (g *grant) what() string {
-	text := "container " + g.database + "/" + g.container
+	text := "container " + g.database + "/" + cmp.Or(g.container, g.rid.String())
 	if g.oneItem() {
 		text = "one item of " + text
 	}

@@ -72,7 +72,8 @@ func (m *tokenMaker) answer(x *exchange, status int, charge float64, u *users.Us
 }
 
 // askedPermission reads the body of a permission, and finds what it is for. The error is 400 for a resource that
-// cannot be permitted, 404 for a container that is not there. Whether an item is there does not matter.
+// cannot be permitted, 404 for a container of a name that is not there: the next one of that name would be opened by it. Whether
+// an item is there does not matter, nor a container of a resource id, which no other container has.
 func (s *Server) askedPermission(x *exchange) (name string, scope users.Scope, err error) {
 	var asked permissionJSON
 	if err := x.decode(&asked); err != nil {
@@ -99,6 +100,12 @@ func (s *Server) askedPermission(x *exchange) (name string, scope users.Scope, e
 	if string(asked.Key) == "null" {
 		asked.Key = nil
 	}
+	if c == nil {
+		if asked.Key != nil { // which nobody can read
+			return "", scope, noResource(asked.Resource)
+		}
+		return name, scope, nil
+	}
 	key, given, err := c.parseKey(string(asked.Key))
 	if err != nil {
 		return "", scope, err
@@ -109,7 +116,8 @@ func (s *Server) askedPermission(x *exchange) (name string, scope users.Scope, e
 	return name, scope, nil
 }
 
-// findResource reads the link to what is permitted, by names or by resource ids, and returns the container in which that is.
+// findResource reads the link to what is permitted, by names or by resource ids, and returns the container in which that is,
+// nil if no container has that resource id.
 func (s *Server) findResource(x *exchange, link string, scope *users.Scope) (*collection, error) {
 	segments, err := splitLink(link)
 	if err != nil {
@@ -120,7 +128,7 @@ func (s *Server) findResource(x *exchange, link string, scope *users.Scope) (*co
 		scope.Item = segments[5]
 	}
 	if in.byRID() {
-		if err := s.findByRID(x, link, &in, scope); err != nil {
+		if there, err := s.findByRID(x, link, &in, scope); err != nil || !there {
 			return nil, err
 		}
 	}
@@ -142,28 +150,32 @@ func noResource(link string) *failure {
 	return refuse(http.StatusNotFound, "the resource %q does not exist", clip(link))
 }
 
-// findByRID looks up the names of the container of a link by resource ids.
-func (s *Server) findByRID(x *exchange, link string, in *target, scope *users.Scope) error {
+// findByRID looks up the names of the container of a link by resource ids, if it is there.
+func (s *Server) findByRID(x *exchange, link string, in *target, scope *users.Scope) (there bool, err error) {
 	own, err := rid.ParseContainer(in.container)
 	if err == nil && scope.Item != "" {
 		var inside rid.Inside
 		if inside, err = rid.ParseInside(scope.Item); err == nil && (inside.Container() != own || !inside.IsItem()) {
-			return noResource(link)
+			return false, noResource(link)
 		}
 		scope.ItemRID, scope.Item = scope.Item, ""
 	}
 	if err != nil {
-		return refuse(http.StatusBadRequest, "the resource %q: %v", clip(link), err)
+		return false, refuse(http.StatusBadRequest, "the resource %q: %v", clip(link), err)
+	}
+	if in.database != own.Database().String() {
+		return false, noResource(link)
 	}
 	info, err := s.findRID(x.ctx, own)
 	if err != nil {
-		return err
+		return false, err
 	}
-	if info == nil || in.database != own.Database().String() {
-		return noResource(link)
+	if info == nil {
+		scope.Resource, scope.ContainerRID = link, own.String()
+		return false, nil
 	}
 	in.database, in.container, in.containerRID = info.Database, info.Name, own
-	return nil
+	return true, nil
 }
 
 // splitLink returns the segments of a link to a container or item. It is read as the path of a URL is, percent-encoding

@@ -71,6 +71,34 @@ func TestUser_Resource(t *testing.T) {
 	w.ask("POST", "/dbs/system/users", `{"id":"ann"}`).is(403)
 }
 
+// A permission may name a container by a resource id that none has, as in the service, and opens nothing.
+func TestPermission_OfAResourceIDThatNobodyHas(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, gateway.Config{})
+	w.container("things", byPK)
+	w.user("ann")
+	const gone = "dbs/AQAAAA==/colls/AQAAAJ0fgTc="
+	at := theUsers + "/ann/permissions"
+	for i, resource := range []string{gone, gone + "/docs/AQAAAJ0fgTcBAAAAAAAAAA=="} {
+		name := fmt.Sprint("p", i)
+		var made permission
+		w.ask("POST", at, permissionBody(t, name, "All", resource, "")).is(201).into(&made)
+		if made.Resource != resource {
+			t.Errorf("it is shown as that of %s", made.Resource)
+		}
+		w.ask("POST", at, permissionBody(t, name, "Read", resource, ""), upsert, "true").is(200)
+		w.ask("PUT", at+"/"+name, permissionBody(t, name, "All", resource, "")).is(200).into(&made)
+		for _, path := range []string{docs, "/dbs/shop/colls/things", "/dbs/shop/colls/", "/dbs/shop"} {
+			w.with(made.Token, "GET", path, "").is(403)
+		}
+		w.with(made.Token, "GET", "/"+gone, "").is(404)
+		w.with(made.Token, "POST", docs, `{"id":"1","pk":"a"}`, keyHeader, `["a"]`).is(403)
+	}
+	w.ask("POST", at, permissionBody(t, "q", "All", gone, `["a"]`)).is(404) // nobody knows what kind of key it has
+	w.ask("POST", at, permissionBody(t, "q", "All", "dbs/AQAAAA==/colls/AQBAAJ0fgTc=", "")).is(404)
+	w.ask("POST", at, permissionBody(t, "q", "All", "dbs/shop/colls/gone", "")).is(404)
+}
+
 // Permissions as the SDKs create, list, query, replace and delete them.
 func TestPermission_Resource(t *testing.T) {
 	t.Parallel()
