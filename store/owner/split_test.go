@@ -123,7 +123,7 @@ func TestI2_ASplitKeepsWhatWasAcknowledged(t *testing.T) {
 	split := awaitSplit(t, p.client, 0)
 	stop()
 	writers.Wait()
-	ct = reopen(t, p.client)
+	ct = reopen(t, store.NewClient(c.conn(), c.catalog, store.ClientConfig{Timeout: time.Minute}))
 	info := split.Info()
 	if len(info.Partitions) != 2 || info.Partitions[0].Log != plan.Children[0].Log || len(info.Former) != 1 || len(info.Splits) != 0 {
 		t.Fatalf("the catalog has %+v, planned was %+v", info, plan)

@@ -227,12 +227,14 @@ func (c *cluster) beat(node string) uint64 {
 // end returns the last LSN of a partition's log.
 func (c *cluster) end(id feed.Partition) feed.LSN {
 	c.t.Helper()
-	log, err := feed.OpenLog(c.t.Context(), c.srv.JS, id, feed.LogConfig{})
+	ctx, cancel := context.WithTimeout(c.t.Context(), poll.Most) // a busy machine takes longer than the log's own
+	defer cancel()
+	log, err := feed.OpenLog(ctx, c.srv.JS, id, feed.LogConfig{})
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	defer log.Close()
-	_, last, err := log.Bounds(c.t.Context())
+	_, last, err := log.Bounds(ctx)
 	if err != nil {
 		c.t.Fatal(err)
 	}
