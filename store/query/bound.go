@@ -253,7 +253,7 @@ func (r *resolver) compares(list []Bound, n *operation) []Bound {
 func (r *resolver) calls(list []Bound, n *call) []Bound {
 	switch n.name {
 	case "IS_DEFINED", "IS_NULL", "IS_BOOL", "IS_BOOLEAN", "IS_NUMBER", "IS_STRING", "IS_ARRAY", "IS_OBJECT", "IS_PRIMITIVE",
-		"IS_FINITE_NUMBER", "IS_INTEGER", "CONTAINS", "ENDSWITH", "REGEXMATCH":
+		"IS_FINITE_NUMBER", "IS_INTEGER", "CONTAINS", "ENDSWITH", "REGEXMATCH", "ST_INTERSECTS", "ST_ISVALID", "ST_WITHIN":
 		// None of them is true of what is undefined. That is all that an index can
 		// help with: CONTAINS may find its text anywhere.
 		if b, ok := r.bound(n.args[0]); ok {

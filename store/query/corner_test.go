@@ -200,7 +200,7 @@ func TestQueryErrors(t *testing.T) {
 		{`SELECT * FROM c JOIN t IN c.t JOIN t IN c.u`, `t IN c.u`, `two t`},
 		{`SELECT udf.(c.a) FROM c`, `(c.a) FROM c`, `want the name of a function behind udf.`},
 		{`SELECT udf.f FROM c`, `FROM c`, `want ( behind udf.f`},
-		{`SELECT ST_DISTANCE(c.a, c.b) FROM c`, `ST_DISTANCE(c.a, c.b) FR…`, `no spatial functions`},
+		{`SELECT ST_DISTANCE(c.a) FROM c`, `ST_DISTANCE(c.a) FROM c`, `ST_DISTANCE takes 2 arguments, not 1`},
 		{`SELECT FullTextScore(c.a, "b") FROM c`, `FullTextScore(c.a, "b") …`, `items are not ranked by their text`},
 		{`SELECT StartWith(c.a, "x") FROM c`, `StartWith(c.a, "x") FROM…`, `there is no function STARTWITH`},
 		{`SELECT LOWER(c.a, c.b) FROM c`, `LOWER(c.a, c.b) FROM c`, `LOWER takes 1 argument, not 2`},

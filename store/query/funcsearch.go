@@ -10,15 +10,17 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/millrace/millrace/feed/document"
+	"github.com/millrace/millrace/store/query/internal/spatial"
 )
 
 // queryFunctions are functions that queries have and expressions in a log have not: a release
 // before them could not read such a log.
-var queryFunctions = map[string]*function{
+var queryFunctions = merge(spatialFunctions, map[string]*function{
 	"DOCUMENTID":       {least: 1, most: 1, one: documentID},
 	"ORDERRID":         {least: 1, most: 1, one: orderRID},
 	"FULLTEXTCONTAINS": {least: 2, most: 2, manyFramed: (*frame).fullTextAll},
@@ -30,6 +32,12 @@ var queryFunctions = map[string]*function{
 	},
 	randomName:       {}, // Query.At replaces its calls
 	"VECTORDISTANCE": {least: 2, most: 4, manyFramed: (*frame).vectorDistance},
+})
+
+// spatialFunctions are the functions of places on Earth, which compileSpatial compiles.
+var spatialFunctions = map[string]*function{
+	"ST_AREA": {least: 1, most: 1}, "ST_DISTANCE": {least: 2, most: 2}, "ST_INTERSECTS": {least: 2, most: 2},
+	"ST_ISVALID": {least: 1, most: 1}, "ST_ISVALIDDETAILED": {least: 1, most: 1}, "ST_WITHIN": {least: 2, most: 2},
 }
 
 // A resource id of an item has the number of the item behind the container's.
@@ -366,4 +374,108 @@ func distance(m metric, a, b []float64) float64 {
 	default:
 		return max(-1, min(1, dot/math.Sqrt(aa)/math.Sqrt(bb)))
 	}
+}
+
+// errNoShape says that an argument of a spatial function is undefined.
+var errNoShape = errors.New("query: the shape is undefined")
+
+// shapeKeptMax is the most bytes of a constant whose shape is kept from one item to the next.
+const shapeKeptMax = 256 << 10
+
+// shape is an argument of a spatial function.
+type shape struct {
+	of   *spatial.Shape
+	err  error // why there is none
+	held int   // bytes that it takes while the function runs
+}
+
+// compileShape compiles an argument of a spatial function. A constant is read for the first item, whose budget bounds that,
+// and is ready for those that follow.
+func compileShape(arg node) func(item []byte, f *frame) shape {
+	v, ok := constant(arg)
+	if !ok {
+		value := compile(arg)
+		return func(item []byte, f *frame) shape { return f.shape(value(item, f)) }
+	}
+	var kept atomic.Pointer[shape]
+	return func(_ []byte, f *frame) shape {
+		if s := kept.Load(); s != nil {
+			return *s
+		}
+		s := f.shape(v)
+		if !errors.Is(s.err, spatial.ErrSpent) && len(v.data) <= shapeKeptMax {
+			kept.Store(&shape{of: s.of, err: s.err})
+		}
+		return s
+	}
+}
+
+// shape reads a shape. Its memory is given back by release.
+func (f *frame) shape(v Value) shape {
+	if v.typ == Undefined {
+		return shape{err: errNoShape}
+	}
+	s := shape{held: min(len(v.data)/len("[1,2],"), spatial.PlacesMax) * spatial.PlaceBytes}
+	if f != nil {
+		f.hold(s.held)
+	}
+	s.of, s.err = spatial.Read(v.data, f.charge)
+	return s
+}
+
+// release gives back the memory of a shape.
+func (f *frame) release(s shape) {
+	if f != nil {
+		f.hold(-s.held)
+	}
+}
+
+// compileSpatial compiles a call of a spatial function; it returns nil for every other call.
+func compileSpatial(n *call) eval {
+	if spatialFunctions[n.name] == nil {
+		return nil
+	}
+	first := compileShape(n.args[0])
+	if len(n.args) == 1 {
+		return func(item []byte, f *frame) Value {
+			s := first(item, f)
+			defer f.release(s)
+			if !f.charge(workNode) || errors.Is(s.err, errNoShape) || errors.Is(s.err, spatial.ErrSpent) {
+				return Value{}
+			}
+			return f.result(f.spatialOne(n.name, s))
+		}
+	}
+	second := compileShape(n.args[1])
+	return func(item []byte, f *frame) Value {
+		s, t := first(item, f), second(item, f)
+		defer f.release(s)
+		defer f.release(t)
+		if !f.charge(workNode) || s.err != nil || t.err != nil {
+			return Value{}
+		}
+		switch n.name {
+		case "ST_DISTANCE":
+			return f.result(floatValue(spatial.Distance(s.of, t.of, f.charge)))
+		case "ST_INTERSECTS":
+			return boolValue(spatial.Intersects(s.of, t.of, f.charge))
+		default:
+			return boolValue(spatial.Within(s.of, t.of, f.charge))
+		}
+	}
+}
+
+// spatialOne calls a function of one argument, which is defined.
+func (f *frame) spatialOne(name string, s shape) Value {
+	switch {
+	case name == "ST_ISVALID":
+		return boolValue(s.err == nil)
+	case name == "ST_ISVALIDDETAILED" && s.err == nil:
+		return Value{typ: Object, data: []byte(`{"valid":true}`)}
+	case name == "ST_ISVALIDDETAILED":
+		return Value{typ: Object, data: append(document.AppendQuote([]byte(`{"valid":false,"reason":`), s.err.Error()), '}')}
+	case s.err != nil:
+		return Value{}
+	}
+	return floatValue(s.of.Area(f.charge))
 }

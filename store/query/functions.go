@@ -146,6 +146,8 @@ func compileCall(n *call) eval {
 		special = compileRegexMatch(n)
 	case "VECTORDISTANCE":
 		special = compileVectorDistance(n)
+	default:
+		special = compileSpatial(n)
 	}
 	if special != nil {
 		return special
@@ -272,7 +274,6 @@ func (f *frame) arguments(item []byte, args []eval) (values []Value, ok bool) {
 
 // refusedFunctions are functions of the service that are not here, with the reason.
 var refusedFunctions = merge(
-	reasons("there are no spatial functions", "ST_AREA", "ST_DISTANCE", "ST_INTERSECTS", "ST_ISVALID", "ST_ISVALIDDETAILED", "ST_WITHIN"),
 	reasons("items are not ranked by their text; ask which have it, by FullTextContains", "FULLTEXTSCORE", "RRF"),
 	reasons("no function makes a list of the values of a group; ask for the values, or write ARRAY(SELECT …) of one item", "MAKELIST", "MAKESET"),
 )

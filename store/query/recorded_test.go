@@ -91,7 +91,6 @@ type scope struct {
 
 // outOfScope are the recorded texts that the service takes and this package does not.
 var outOfScope = []scope{
-	{regexp.MustCompile(`\bST_[A-Z]+\(`), "there are no spatial functions"},
 	{regexp.MustCompile(`ORDER BY RANK`), "a rank follows from the words of all items, which only an index of words knows"},
 	{regexp.MustCompile(`\bMAKE(LIST|SET)\(`), "no page of the service describes them, and their lists have no bound"},
 }
