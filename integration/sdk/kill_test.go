@@ -71,3 +71,11 @@ func TestGo_TLS(t *testing.T) {
 
 // certificate is the file of the authority that the process made.
 func (s *server) certificate() string { return filepath.Join(s.dir, "gateway", "ca.pem") }
+
+// trust is the environment in which programs in JavaScript, Python and Rust trust the authority.
+func (s *server) trust() []string {
+	if strings.HasPrefix(s.endpoint, "http://") {
+		return nil
+	}
+	return []string{"NODE_EXTRA_CA_CERTS=" + s.certificate(), "REQUESTS_CA_BUNDLE=" + s.certificate(), "SSL_CERT_FILE=" + s.certificate()}
+}

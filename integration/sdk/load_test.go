@@ -3,6 +3,7 @@ package sdk_test
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -35,10 +36,12 @@ type writers struct {
 	database string
 	unbroken bool // an error is a fault; else what did not come back is tried again
 	all      []*writer
+
+	containers int // c, and those of programs that write to one of their own
 }
 
 func newWriters(t *testing.T, db *azcosmos.DatabaseClient, c *azcosmos.ContainerClient, unbroken bool) *writers {
-	return &writers{t: t, c: c, database: db.ID(), unbroken: unbroken}
+	return &writers{t: t, c: c, database: db.ID(), unbroken: unbroken, containers: 1}
 }
 
 // inGo adds a writer that is a goroutine.
@@ -127,10 +130,39 @@ func (w *writers) inPython(name string, s *server, client string, keys ...string
 	w.program(name, s, cmd, keys)
 }
 
-// program adds a writer that is a program, which prints the number of each round and ends with its input.
+// inJava adds a client by the Java SDK, if it can be had, which writes to a container of its own and checks that itself.
+func (w *writers) inJava(name string, s *server) {
+	w.t.Helper()
+	if jars, err := javaProgram(); !w.lacks("azure-cosmos for Java", err) {
+		w.containers++
+		w.program(name, s, java(w.t, s, jars, "millrace.Run", "going"), nil)
+	}
+}
+
+// inRust adds a client by the Rust SDK, if it can be had, which writes to a container of its own and checks that itself.
+func (w *writers) inRust(name string, s *server) {
+	w.t.Helper()
+	if _, err := rustProgram(); !w.lacks("azure_data_cosmos", err) {
+		w.containers++
+		w.program(name, s, rust(w.t, s, "going"), nil)
+	}
+}
+
+// lacks tells whether the machine lacks what a client is made with, and says so.
+func (w *writers) lacks(what string, err error) bool {
+	w.t.Helper()
+	if absent, ok := errors.AsType[*absentError](err); ok {
+		w.t.Logf("%s cannot be had, nothing is written with it: %v", what, absent)
+		return true
+	}
+	must(w.t, err)
+	return false
+}
+
+// program adds a writer that is a program, which prints the number of each round, by itself or in an object, and ends with its input.
 func (w *writers) program(name string, s *server, cmd *exec.Cmd, keys []string) {
 	w.t.Helper()
-	cmd.Env = slices.Concat(os.Environ(), cmd.Env, []string{
+	cmd.Env = slices.Concat(os.Environ(), cmd.Env, s.trust(), []string{
 		"MILLRACE_ENDPOINT=" + s.endpoint, "MILLRACE_KEY=" + masterKey, "MILLRACE_READ_ONLY_KEY=" + readOnlyKey, "MILLRACE_PARTITIONS=" + strconv.Itoa(partitions),
 		"MILLRACE_DATABASE=" + w.database, "MILLRACE_KEYS=" + strings.Join(keys, ","),
 	})
@@ -147,7 +179,12 @@ func (w *writers) program(name string, s *server, cmd *exec.Cmd, keys []string) 
 	one := &writer{name: name, keys: keys, stop: func() { _ = stdin.Close() }, ended: make(chan error, 1)}
 	go func() {
 		for lines := bufio.NewScanner(stdout); lines.Scan(); {
-			if n, err := strconv.ParseInt(lines.Text(), 10, 64); err == nil {
+			var in struct{ Round int64 }
+			n, err := strconv.ParseInt(lines.Text(), 10, 64)
+			if err != nil && json.Unmarshal(lines.Bytes(), &in) == nil {
+				n = in.Round
+			}
+			if n > 0 {
 				one.rounds.Store(n)
 			}
 		}
@@ -205,7 +242,7 @@ func (w *writers) end() {
 			}
 			total += head + 1
 		}
-		w.t.Logf("%s: %d rounds of %d batches", one.name, one.rounds.Load(), len(one.keys))
+		w.t.Logf("%s: %d rounds", one.name, one.rounds.Load())
 	}
 	// The feed shows each item once, in its latest version.
 	if got := strings.Fields(follow(w.t, w.c, azcosmos.ChangeFeedOptions{}).rest()); len(got) != total {

@@ -6,7 +6,12 @@ public final class Run {
 
     public static void main(String[] args) throws Exception {
         if (args.length > 0 && args[0].equals("going")) {
-            Going.run();
+            try {
+                Going.run();
+            } catch (Throwable e) { // threads of the SDK's clients would go on
+                e.printStackTrace();
+                System.exit(1);
+            }
             System.exit(0);
         }
         Items.add();
