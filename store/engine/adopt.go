@@ -107,11 +107,9 @@ func (d *DB) mayHand(t *tables) (map[uint64]keyRange, error) {
 // hand closes Badger, adds the tables, and opens it. ranges are those of the tables that it has.
 // Where Badger cannot be closed or opened the DB is damaged, and refuses everything until Renew.
 func (d *DB) hand(t *tables, ranges map[uint64]keyRange) error {
-	d.builders.stop()
-	d.merger.stop()
 	d.loading.step("closing")
 	d.closing = true
-	if err := closeBadger(d.b, d.loading.closing); err != nil {
+	if err := within(d.loading.closing, d.shut); err != nil {
 		return d.unopened(fmt.Errorf("close it: %w", err))
 	}
 	d.closing = false
@@ -124,28 +122,24 @@ func (d *DB) hand(t *tables, ranges map[uint64]keyRange) error {
 	d.loading.step("reopening")
 	b, failed := openManaged(d.cfg.badgerOptions(d.dir, d.log).WithLogger(badgerLog{d.log, d.unwritten}))
 	if failed == nil {
-		if d.levels, failed = levelsOf(b); failed != nil {
-			failed = errors.Join(failed, closeBadger(b, d.loading.closing))
+		if failed = d.takeOver(b); failed != nil {
+			failed = errors.Join(failed, within(d.loading.closing, b.Close))
 		}
 	}
 	if failed != nil {
 		return errors.Join(err, d.unopened(fmt.Errorf("open it: %w", failed)))
 	}
 	d.b = b
-	d.builders = builders{}
-	d.builders.start(b)
-	d.merger = merger{}
-	d.merger.start(d)
 	if err == nil {
 		err = d.faulted()
 	}
 	return err
 }
 
-// closeBadger closes b, and returns when that has taken too long: Badger waits for its flushes
+// within closes Badger by shut, and returns when that has taken too long: it waits for flushes
 // and merges, and a flush that fails is tried again for ever. It goes on closing then, and
-// keeps the lock of its directory until it has.
-func closeBadger(b *badger.DB, within time.Duration) error {
+// Badger keeps the lock of its directory until it has.
+func within(limit time.Duration, shut func() error) error {
 	closed := make(chan error, 1)
 	go func() {
 		defer func() {
@@ -153,15 +147,15 @@ func closeBadger(b *badger.DB, within time.Duration) error {
 				closed <- fmt.Errorf("%v", r)
 			}
 		}()
-		closed <- b.Close()
+		closed <- shut()
 	}()
-	late := time.NewTimer(within)
+	late := time.NewTimer(limit)
 	defer late.Stop()
 	select {
 	case err := <-closed:
 		return err
 	case <-late.C:
-		return fmt.Errorf("it takes longer than %s", within)
+		return fmt.Errorf("it takes longer than %s", limit)
 	}
 }
 
@@ -169,9 +163,9 @@ func closeBadger(b *badger.DB, within time.Duration) error {
 // may never do.
 func (d *DB) endBadger() error {
 	if d.closing {
-		return closeBadger(d.b, d.loading.closing)
+		return within(d.loading.closing, d.shut)
 	}
-	return d.b.Close()
+	return d.shut()
 }
 
 // unopened records that Badger is closed, or may be, and why. Its files are whole, as far as is

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/dgraph-io/badger/v4"
-
 	"github.com/millrace/millrace/feed"
 )
 
@@ -26,7 +24,6 @@ type Batch struct {
 	state  *State
 	last   *State // that is among ops; nil if none is
 
-	entries       []badger.Entry
 	before, after values
 	unique        []byte
 
@@ -54,7 +51,7 @@ func (b *Batch) empty() {
 		b.buf = nil
 	}
 	if cap(b.ops) > 1<<16 {
-		b.ops, b.entries = nil, nil
+		b.ops = nil
 	}
 }
 
@@ -157,9 +154,6 @@ func (b *Batch) commitLocked() error {
 	if b.p.prefix.Load() != b.prefix {
 		return errCleared
 	}
-	if cap(b.entries) < len(b.ops) {
-		b.entries = make([]badger.Entry, len(b.ops)+len(b.ops)/4)
-	}
 	passed := b.p.reached.passed(b.last)
 	err := b.p.update(func(t *tx) error {
 		for i := range b.ops {
@@ -169,9 +163,7 @@ func (b *Batch) commitLocked() error {
 			if o.del {
 				err = b.p.deleteValue(t, key)
 			} else {
-				e := &b.entries[:cap(b.entries)][i]
-				*e = badger.Entry{Key: key, Value: b.buf[o.value:o.end:o.end]}
-				err = b.p.setEntry(t, e)
+				err = b.p.setValue(t, key, b.buf[o.value:o.end:o.end])
 			}
 			if err != nil {
 				return err

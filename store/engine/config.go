@@ -39,8 +39,7 @@ const (
 	level0Max   = 3
 	level0Stall = 15
 
-	// tableBytes is how large a table of the first merged level gets. One that is
-	// built takes a buffer of twice that, and the same again until it is written.
+	// tableBytes is how large a table of the first merged level gets.
 	tableBytes = 1 << 20
 
 	// baseLevelMemTables is how many memtables the level takes into which those are
@@ -94,8 +93,8 @@ func setDefault[T int | int64](field *T, value T) {
 }
 
 // Headroom returns how many bytes of free disk the DB may need at any moment beyond
-// what it holds: logs of all memtables, and a merge of the first level. Files are
-// written through mappings, and what a full disk does not take damages the DB, so whoever
+// what it holds: logs of all memtables, and a merge of the first level. A commit that
+// a full disk does not take damages the DB, so whoever
 // lets commits in should stop below it. 200 MiB by default.
 func (c Config) Headroom() int64 {
 	setDefault(&c.MemTableBytes, memTableDefault)
@@ -110,9 +109,8 @@ func (c Config) Headroom() int64 {
 // Without compression and block cache reads are twice as fast; the page cache does
 // the rest.
 //
-// What takes memory is small: a memtable takes 1.3 times its size, as much again of its log, which is
-// mapped, and twice as much while it is flushed; a merge builds one table while another is
-// written, each in a buffer of twice its size, and maps all that it reads.
+// What takes memory is small: a memtable takes 1.3 times its size; a merge maps all that it reads. What writes tables keeps
+// some hundred KiB (internal/sstable).
 //
 // There is one writer per key, so there are no conflicts to detect.
 func (c Config) badgerOptions(dir string, log *slog.Logger) badger.Options {
@@ -137,7 +135,7 @@ func (c Config) badgerOptions(dir string, log *slog.Logger) badger.Options {
 }
 
 // memtableFails is what Badger says when it cannot make a memtable, under the lock that whoever
-// reads needs too. It has none when it lets go of the lock.
+// reads needs too.
 const memtableFails = "Got error: %v for id: %d\n"
 
 // badgerLog writes what Badger says to a slog.Logger.

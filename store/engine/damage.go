@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/dgraph-io/badger/v4/pb"
 	"github.com/dgraph-io/badger/v4/y"
@@ -211,10 +212,14 @@ func (d *DB) fail(e *DamagedError) error {
 	return e
 }
 
-// unwritten records that Badger could not write what was committed. The files are whole, but
-// Badger may be left without a memtable: a read panics then, and a write ends the process.
+// unwritten records that what was committed could not be written to a log, or that there is no memtable for it. The
+// files are whole.
 func (d *DB) unwritten(cause any) error {
-	err := d.fail(&DamagedError{Unsynced: true, Reason: fmt.Sprintf("a commit could not be written to %s, so what was written since the last good sync is not believed: %v", d.dir, cause)})
+	full := false
+	if err, ok := cause.(error); ok {
+		full = isOrSays(err, syscall.ENOSPC) || isOrSays(err, syscall.EDQUOT)
+	}
+	err := d.fail(&DamagedError{Unsynced: true, Full: full, Reason: fmt.Sprintf("a commit could not be written to %s, so what was written since the last good sync is not believed: %v", d.dir, cause)})
 	d.health.unwritable.Store(true)
 	return err
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/dgraph-io/badger/v4"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store/engine/internal/memtable"
 )
 
 // keysVersion is the version of the layout that KEYS.md describes.
@@ -45,8 +46,8 @@ type DB struct {
 	loading  loading
 	claims   claims
 	sweeper  sweeper
-	builders builders
 	merger   merger
+	tables   *memtable.Tables // of b
 
 	closeOnce sync.Once
 	closeErr  error         // of Close
@@ -73,20 +74,40 @@ func Open(dir string, cfg Config, log *slog.Logger) (*DB, error) {
 	d.b, d.kept, d.witness = b, kept, w
 	// By d.b and not by b: adopt puts another Badger in its place.
 	d.o = newOracle(b.MaxVersion(), func(ts uint64) { d.b.SetDiscardTs(ts) })
-	if d.levels, err = levelsOf(b); err == nil {
-		err = d.checkVersion()
+	if err = d.takeOver(b); err != nil {
+		err = errors.Join(err, b.Close())
+	} else if err = d.checkVersion(); err != nil {
+		err = errors.Join(err, d.shut())
 	}
 	if err != nil {
 		left()
-		err = errors.Join(err, b.Close())
 		w.close()
 		return nil, err
 	}
 	d.noteBoot()
 	d.sweeper.start(d)
-	d.builders.start(b)
-	d.merger.start(d)
 	return d, nil
+}
+
+// takeOver takes over what is not left to Badger: to write memtables, to flush them and to merge tables. The error says that this is
+// another Badger.
+func (d *DB) takeOver(b *badger.DB) (err error) {
+	if d.levels, err = levelsOf(b); err != nil {
+		return err
+	}
+	if d.tables, err = memtable.Start(b, d.log, d.flush); err != nil {
+		return err
+	}
+	d.merger = merger{}
+	d.merger.start(d)
+	return nil
+}
+
+// shut closes Badger, when what waits for its flush is flushed. A flush may wait for a merge, so merges end behind it.
+func (d *DB) shut() error {
+	d.tables.Stop(false)
+	d.merger.stop()
+	return d.b.Close()
 }
 
 // checkVersion compares the version of the directory with keysVersion, or records
@@ -119,13 +140,13 @@ func (d *DB) Close() error {
 		defer left() // last: to close it reads, and what it finds wrong then is its own
 		d.sweeper.stop()
 		d.o.close()
-		d.builders.stop() // of the last b
 		sound := d.Sound() == nil
 		if sound {
 			d.closeErr = d.syncPartitions(d.open(), true)
 		}
-		d.merger.stop() // not before: a commit may wait for a flush, and that for a merge
 		if d.tooFull() {
+			d.tables.Stop(true)
+			d.merger.stop()
 			// Badger would write what is in memory, into tables that lack pages. It stays as after a
 			// kill, and locked until the process ends.
 			d.log.Warn("the disk is full, so the engine ends without writing what is in memory; the logs have it", "dir", d.dir)
@@ -365,9 +386,8 @@ func (d *DB) update(w *writer, closing bool, f func(*tx) error) error {
 		return err
 	}
 	defer d.o.end(w)
-	t := &tx{b: d.b, ts: ts, txn: d.b.NewTransactionAt(ts, true)}
-	// That of the end: a large commit goes on in another transaction (tx.split).
-	defer func() { t.txn.Discard() }()
+	t := w.begin(d, ts)
+	defer t.forget()
 	err = f(t)
 	if err == nil {
 		err = t.commit()

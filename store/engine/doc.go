@@ -58,6 +58,18 @@
 // replaces the table, and by Scrub. Where its page is dropped from memory and comes back from
 // the disk changed, while the DB is open, a get may find nothing until then.
 //
+// # Writes
+//
+// Badger's own transactions are not used: a commit goes into Badger's memtable and its log by the goroutine that commits
+// (internal/memtable), and full memtables are flushed here (DB.flush). Badger reads what stands there as if it had written it, and
+// so does an earlier release.
+//
+//	Batch.Commit ─▶ log of the memtable, by one call ─▶ its skiplist ─▶ full: waits ─▶ a table of the first level ─▶ the log goes
+//
+// What a commit has is seen from the moment at which the oracle ends its timestamp, so nobody sees a part of it. Where the log cannot be written
+// nothing of the commit is in memory, and the DB is damaged: it says that the disk was full, if it was. A flush that fails
+// is tried again, for ever; writers wait when too many memtables wait.
+//
 // # Merges
 //
 // Badger merges nothing here (NumCompactors is 0): the engine does, one merge at a time (merger.go, internal/merge). It keeps
@@ -76,7 +88,8 @@
 // goes where no level below may have the key. What is newer stands above what is older: the first level is merged from its oldest
 // table on, and into no level that has one above it.
 //
-// Badger writes and reads files through mappings. Where the disk is full, or cannot read, under
+// Tables are read through mappings, and those that Badger writes itself, when it is opened and closed, are written
+// through them. Where the disk is full, or cannot read, under
 // one of them, package mapguard keeps the process alive and counts it; Sound and Sync compare
 // the count, so that the DB is damaged then like by a block that differs, or by a failed sync.
 //
@@ -94,7 +107,7 @@
 //	room for all ─▶ Clear ─▶ new prefix ─▶ build, write and sync tables ─▶ alone: close Badger, name
 //	                                       (others read and write)           tables, manifest, open ─▶ State
 //
-// Four loads of a process make tables at once, for which each takes up to 80 MB of memory. The
+// Four loads of a process make tables at once. The
 // others wait for their turn; what was made is handed over by one after the other.
 //
 // A load asks for room on the disk before it empties the partition, if it is known how much it

@@ -9,6 +9,8 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/dgraph-io/badger/v4"
+
+	"github.com/millrace/millrace/store/engine/internal/memtable"
 )
 
 // LayoutVersion is the version of keys and values (KEYS.md) that Dump shows and Load
@@ -223,7 +225,7 @@ type loader struct {
 	last    []byte // key
 	chunks  bool   // there were some
 	buf     []byte // keys and values of entries
-	entries []badger.Entry
+	entries []memtable.Write
 	tables  *tables // nil until the first buffer is full
 }
 
@@ -291,7 +293,7 @@ func (l *loader) add(e DumpEntry) error {
 	l.buf = append(l.buf, e.Key...)
 	split := len(l.buf)
 	l.buf = append(l.buf, e.Value...)
-	l.entries = append(l.entries, badger.Entry{Key: l.buf[at:split:split], Value: l.buf[split:len(l.buf):len(l.buf)]})
+	l.entries = append(l.entries, memtable.Write{Key: l.buf[at:split:split], Value: l.buf[split:len(l.buf):len(l.buf)]})
 	return nil
 }
 
@@ -322,7 +324,7 @@ func isDumped(kind byte) bool {
 	return false
 }
 
-// flush writes what was added. Badger has copied all of it when the transaction is
+// flush writes what was added. All of it is copied when the transaction is
 // committed, so that the memory serves again.
 func (l *loader) flush() error {
 	if len(l.entries) == 0 {
@@ -332,7 +334,7 @@ func (l *loader) flush() error {
 	defer l.p.mu.Unlock()
 	err := l.p.update(func(t *tx) error {
 		for i := range l.entries {
-			if err := t.setEntry(&l.entries[i]); err != nil {
+			if err := t.add(l.entries[i]); err != nil {
 				return err
 			}
 		}

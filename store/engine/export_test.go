@@ -10,7 +10,6 @@ import (
 	"github.com/dgraph-io/badger/v4/fb"
 	"github.com/dgraph-io/badger/v4/table"
 	"github.com/dgraph-io/badger/v4/y"
-	"github.com/dgraph-io/ristretto/v2/z"
 
 	"github.com/millrace/millrace/feed/document"
 )
@@ -36,12 +35,6 @@ func Flatten(db *DB) error { return db.merger.flatten() }
 
 // Rest does what db does when nothing was written for a while.
 func Rest(db *DB) { db.flatten() }
-
-// BuilderPool returns where Badger keeps the buffers of tables.
-func BuilderPool(db *DB) *z.AllocatorPool { return builderPool(db.b) }
-
-// GiveBack empties a pool now and returns how many bytes it had.
-func GiveBack(pool *z.AllocatorPool) uint64 { return giveBack(pool) }
 
 // Sweep deletes all garbage now and returns how many keys of partitions are left.
 func Sweep(db *DB) (left int, err error) {

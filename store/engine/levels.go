@@ -12,16 +12,19 @@ import (
 	"github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/table"
 	"github.com/dgraph-io/badger/v4/y"
+
+	"github.com/millrace/millrace/store/engine/internal/inside"
 )
 
 // levels are the tables that Badger reads, as it reads them. Badger shows them to
 // nobody. DB.Tables makes a list with all keys each time, which takes longer than many
 // reads do.
 type levels struct {
-	of       []level
-	manifest unsafe.Pointer // Badger's
-	nextID   *atomic.Uint64 // of a table
-	drained  *sync.Cond     // of who waits for the first level to have fewer tables
+	of         []level
+	controller unsafe.Pointer // Badger's, as is manifest
+	manifest   unsafe.Pointer
+	nextID     *atomic.Uint64 // of a table
+	drained    *sync.Cond     // of who waits for the first level to have fewer tables
 }
 
 // level is one of Badger's levels. The tables of the first may overlap; those of another
@@ -35,16 +38,16 @@ type level struct {
 // levelsOf finds the levels of b, which are the same as long as it is open. The error
 // says that this is another Badger than the one that this was written for.
 func levelsOf(b *badger.DB) (*levels, error) {
-	controller, err := target(reflect.ValueOf(b).Elem(), "lc")
+	controller, err := inside.Target(reflect.ValueOf(b).Elem(), "lc")
 	if err != nil {
 		return nil, err
 	}
-	manifest, err := target(reflect.ValueOf(b).Elem(), "manifest")
+	manifest, err := inside.Target(reflect.ValueOf(b).Elem(), "manifest")
 	if err != nil {
 		return nil, err
 	}
-	l := &levels{manifest: manifest.Addr().UnsafePointer()}
-	if l.nextID, err = field[atomic.Uint64](controller, "nextFileID"); err != nil {
+	l := &levels{controller: controller.Addr().UnsafePointer(), manifest: manifest.Addr().UnsafePointer()}
+	if l.nextID, err = inside.Field[atomic.Uint64](controller, "nextFileID"); err != nil {
 		return nil, err
 	}
 	handlers := controller.FieldByName("levels")
@@ -55,40 +58,19 @@ func levelsOf(b *badger.DB) (*levels, error) {
 	for i := range l.of {
 		handler := reflect.Indirect(handlers.Index(i))
 		l.of[i].handler = handlers.Index(i).UnsafePointer()
-		if l.of[i].mu, err = field[sync.RWMutex](handler, "RWMutex"); err != nil {
+		if l.of[i].mu, err = inside.Field[sync.RWMutex](handler, "RWMutex"); err != nil {
 			return nil, err
 		}
-		if l.of[i].tables, err = field[[]*table.Table](handler, "tables"); err != nil {
+		if l.of[i].tables, err = inside.Field[[]*table.Table](handler, "tables"); err != nil {
 			return nil, err
 		}
 	}
-	drained, err := field[*sync.Cond](reflect.Indirect(handlers.Index(0)), "l0stall")
+	drained, err := inside.Field[*sync.Cond](reflect.Indirect(handlers.Index(0)), "l0stall")
 	if err != nil {
 		return nil, err
 	}
 	l.drained = *drained
 	return l, nil
-}
-
-// target returns the struct to which a field points.
-func target(of reflect.Value, name string) (reflect.Value, error) {
-	v := of.FieldByName(name)
-	if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct {
-		return v, fmt.Errorf("engine: Badger's %s has no %s", of.Type(), name)
-	}
-	return v.Elem(), nil
-}
-
-// field returns a pointer to a field of a struct.
-func field[T any](of reflect.Value, name string) (*T, error) {
-	if of.Kind() != reflect.Struct {
-		return nil, fmt.Errorf("engine: Badger has no struct with %s", name)
-	}
-	v := of.FieldByName(name)
-	if !v.IsValid() || v.Type() != reflect.TypeFor[T]() {
-		return nil, fmt.Errorf("engine: Badger's %s has no %s of type %s", of.Type(), name, reflect.TypeFor[T]())
-	}
-	return (*T)(v.Addr().UnsafePointer()), nil
 }
 
 // hold appends the tables that may have keys from lo to hi. They stay until letGo: to read many

@@ -11,9 +11,10 @@ import (
 	"github.com/dgraph-io/badger/v4/options"
 	"github.com/dgraph-io/badger/v4/pb"
 	"github.com/dgraph-io/badger/v4/table"
-	"github.com/dgraph-io/ristretto/v2/z"
+	"github.com/dgraph-io/badger/v4/y"
 
 	"github.com/millrace/millrace/store/engine/internal/merge"
+	"github.com/millrace/millrace/store/engine/internal/sstable"
 )
 
 const (
@@ -29,14 +30,15 @@ const (
 
 // merger merges tables of Badger, which does not do so itself here: see the package's documentation.
 type merger struct {
-	d     *DB
-	sizes merge.Sizes
-	pool  *z.AllocatorPool
-	mu    sync.Mutex        // held by whoever merges
-	step  func(name string) // tests look at the files then
-	quit  chan struct{}
-	once  sync.Once
-	done  sync.WaitGroup
+	d       *DB
+	sizes   merge.Sizes
+	builder sstable.Builder   // of what is merged
+	flushes sstable.Builder   // of memtables; whoever flushes uses it
+	mu      sync.Mutex        // held by whoever merges
+	step    func(name string) // tests look at the files then
+	quit    chan struct{}
+	once    sync.Once
+	done    sync.WaitGroup
 }
 
 // start begins to merge. The DB has its levels.
@@ -48,7 +50,10 @@ func (m *merger) start(d *DB) {
 func (m *merger) begin(d *DB, s merge.Sizes) {
 	m.d, m.sizes, m.quit = d, s, make(chan struct{})
 	m.step = func(string) {}
-	m.pool = z.NewAllocatorPool(2) // one that is built, one that is written
+	opt := d.b.Opts()
+	for _, b := range []*sstable.Builder{&m.builder, &m.flushes} {
+		b.BlockBytes, b.FalsePositive = opt.BlockSize, opt.BloomFalsePositive
+	}
 }
 
 // stop ends it, and gives up the merge at hand. Badger must not be closed before.
@@ -56,7 +61,6 @@ func (m *merger) stop() {
 	m.once.Do(func() {
 		close(m.quit)
 		m.done.Wait()
-		m.pool.Release()
 	})
 }
 
@@ -119,18 +123,7 @@ func (m *merger) next(choose func(merge.Levels, merge.Sizes) *merge.Plan) (more 
 		return false, nil
 	}
 	before := mismatches.Load()
-	opt := d.b.Opts()
-	run := merge.Run{
-		Dir: d.dir, Discard: d.o.lowest(), Quit: m.quit, NextID: func() uint64 {
-			m.step("table put together")
-			return d.levels.nextID.Add(1) - 1
-		},
-		Options: table.Options{
-			BlockSize: opt.BlockSize, BloomFalsePositive: opt.BloomFalsePositive, ChkMode: opt.ChecksumVerificationMode,
-			Compression: options.None, AllocPool: m.pool,
-		},
-	}
-	tables, err := run.Merge(plan)
+	tables, err := d.run(&m.builder, m.step).Merge(plan)
 	if err != nil {
 		return false, err
 	}
@@ -143,12 +136,45 @@ func (m *merger) next(choose func(merge.Levels, merge.Sizes) *merge.Plan) (more 
 		merge.Drop(tables)
 		return false, err
 	}
-	if err := d.levels.replace(opt, plan, tables, m.step); err != nil {
+	if err := d.levels.replace(d.b.Opts(), plan, tables, m.step); err != nil {
 		// The manifest may name either tables, so all files stay for whoever opens the DB anew.
 		return false, d.fail(&DamagedError{Unsynced: true, Reason: fmt.Sprintf("tables of %s were merged, and it could not be noted: %v", d.dir, err)})
 	}
 	merge.Drop(tables) // Badger has its own references
 	return true, nil
+}
+
+// run is how tables are made.
+func (d *DB) run(b *sstable.Builder, step func(name string)) *merge.Run {
+	opt := d.b.Opts()
+	return &merge.Run{
+		Dir: d.dir, Builder: b, Discard: d.o.lowest(), Quit: d.merger.quit, NextID: func() uint64 {
+			step("table put together")
+			return d.levels.nextID.Add(1) - 1
+		},
+		Options: table.Options{
+			BlockSize: opt.BlockSize, BloomFalsePositive: opt.BloomFalsePositive, ChkMode: opt.ChecksumVerificationMode,
+			Compression: options.None,
+		},
+	}
+}
+
+// flush makes a table of the first level of what a memtable has. It waits while that level has too many.
+func (d *DB) flush(memtable y.Iterator) error {
+	t, err := d.run(&d.merger.flushes, func(string) {}).Flush(memtable)
+	if err != nil {
+		return err
+	}
+	if err := syncFile(d.dir); err != nil {
+		merge.Drop([]*table.Table{t})
+		return err
+	}
+	if err := addLevel0Table(d.levels.controller, t); err != nil {
+		// The manifest may name the table, so its file stays for whoever opens the DB anew.
+		return d.fail(&DamagedError{Unsynced: true, Reason: fmt.Sprintf("a table was added to %s, and it could not be noted: %v", d.dir, err)})
+	}
+	merge.Drop([]*table.Table{t}) // Badger has its own reference
+	return nil
 }
 
 // checkMerged looks at what was merged, before it is removed: Badger leaves out what it cannot read, and nobody would find
@@ -204,6 +230,9 @@ func (l *levels) replace(opt badger.Options, p *merge.Plan, tables []*table.Tabl
 
 //go:linkname addChanges github.com/dgraph-io/badger/v4.(*manifestFile).addChanges
 func addChanges(manifest unsafe.Pointer, changes []*pb.ManifestChange, opt badger.Options) error
+
+//go:linkname addLevel0Table github.com/dgraph-io/badger/v4.(*levelsController).addLevel0Table
+func addLevel0Table(controller unsafe.Pointer, t *table.Table) error
 
 //go:linkname replaceTables github.com/dgraph-io/badger/v4.(*levelHandler).replaceTables
 func replaceTables(level unsafe.Pointer, toDel, toAdd []*table.Table) error

@@ -202,20 +202,18 @@ func (w *tinyWorld) write(n int) {
 	w.t.Helper()
 	for range n {
 		w.ts++
-		txn := w.db.NewTransactionAt(w.ts, true)
 		key := fmt.Sprintf("key-%04d", w.r.IntN(2000))
 		if w.r.IntN(4) == 0 {
 			key = fmt.Sprintf("hot-%d", w.r.IntN(3))
 		}
 		if w.r.IntN(4) == 0 {
-			must(w.t, txn.Delete([]byte(key)))
+			must(w.t, w.db.Write(w.ts, []byte(key), nil))
 			delete(w.now, key)
 		} else {
 			value := fmt.Sprintf("%d-%s", w.ts, strings.Repeat("v", w.r.IntN(600)))
-			must(w.t, txn.Set([]byte(key), []byte(value)))
+			must(w.t, w.db.Write(w.ts, []byte(key), []byte(value)))
 			w.now[key] = value
 		}
-		must(w.t, txn.CommitAt(w.ts, nil))
 	}
 }
 

@@ -36,6 +36,18 @@ type oracle struct {
 // Whoever writes holds the lock beside it, so there is one commit at a time.
 type writer struct {
 	ts uint64 // of the commit in flight, or zero; guarded by oracle.mu
+	tx tx     // of the last commit: its room is used again
+}
+
+// begin returns a transaction at a timestamp.
+func (w *writer) begin(d *DB, ts uint64) *tx {
+	t := &w.tx
+	if t.at == nil {
+		t.at = make(map[string]int)
+	}
+	t.to, t.ts, t.lost = d.tables, ts, nil
+	t.max = limits{d.b.MaxBatchSize(), d.b.MaxBatchCount()}
+	return t
 }
 
 func newOracle(last uint64, discard func(uint64)) *oracle {

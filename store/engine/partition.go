@@ -250,32 +250,27 @@ func (p *Partition) update(f func(*tx) error) error {
 // setValue writes a value of any size and removes chunks of a former one. The
 // caller holds p.mu.
 func (p *Partition) setValue(t *tx, key, value []byte) error {
-	return p.setEntry(t, &badger.Entry{Key: key, Value: value})
-}
-
-// setEntry is setValue without the allocation of an entry.
-func (p *Partition) setEntry(t *tx, e *badger.Entry) error {
-	if len(e.Value) < inlineMax {
+	if len(value) < inlineMax {
 		if len(p.large) > 0 {
-			if err := p.cutChunks(t, e.Key, 0); err != nil {
+			if err := p.cutChunks(t, key, 0); err != nil {
 				return err
 			}
 		}
-		return t.setEntry(e)
+		return t.set(key, value)
 	}
-	n := chunks(len(e.Value))
-	if err := p.cutChunks(t, e.Key, n); err != nil {
+	n := chunks(len(value))
+	if err := p.cutChunks(t, key, n); err != nil {
 		return err
 	}
 	for i := range n {
-		part := e.Value[int(i)*chunkBytes : min(int(i+1)*chunkBytes, len(e.Value))]
+		part := value[int(i)*chunkBytes : min(int(i+1)*chunkBytes, len(value))]
 		chunk := append(append(make([]byte, 0, 1+len(part)), valueVersion), part...)
-		if err := t.set(chunkKey(e.Key, i), chunk); err != nil {
+		if err := t.set(chunkKey(key, i), chunk); err != nil {
 			return err
 		}
 	}
-	p.large[string(e.Key[prefixLen:])] = n
-	return t.set(bytes.Clone(e.Key), chunkedValue(len(e.Value)))
+	p.large[string(key[prefixLen:])] = n
+	return t.set(bytes.Clone(key), chunkedValue(len(value)))
 }
 
 // deleteValue removes a key and its chunks. The caller holds p.mu.

@@ -66,10 +66,8 @@ func (d *DB) abandon() error {
 			defer left()
 			d.sweeper.stop()
 			d.o.close()
-			d.builders.stop() // of the last b
-			d.merger.stop()
-			d.endSyncs()    // one that hangs is waited for here, like Badger
-			_ = d.b.Close() // what it could not write is written anew
+			d.endSyncs() // one that hangs is waited for here, like Badger
+			_ = d.shut() // what it could not write is written anew
 			d.witness.close()
 		}()
 	})

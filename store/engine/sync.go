@@ -15,12 +15,12 @@ import (
 // Badger's own Sync is not enough. It syncs the log of the memtable that is being
 // written (and the value log, which holds nothing here), but not the logs of memtables that wait for
 // their flush, which hold what was committed before. A memtable is on disk in
-// another form only when its table has been written: Badger syncs the table, then
+// another form only when its table has been written: a flush syncs the table, then
 // the manifest, and then removes the log. So every log that is there is synced
 // first; one that goes away meanwhile has become a table. The directory comes
-// last, because neither a new table's nor a new log's name need be on disk yet.
+// last, because a new log's name need not be on disk yet.
 //
-// The logs are written through a shared mapping. On Linux fsync covers that.
+// The logs are mapped, and written by calls. On Linux fsync covers both.
 func (d *DB) Sync() error {
 	if err := d.damage(); err != nil {
 		return err

@@ -9,15 +9,13 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
-	"github.com/dgraph-io/badger/v4/options"
-	"github.com/dgraph-io/badger/v4/table"
 	"github.com/dgraph-io/badger/v4/y"
-	"github.com/dgraph-io/ristretto/v2/z"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace/millrace/store/engine/internal/sstable"
 )
 
 // loadSuffix ends the names of files that a load writes, until they are Badger's. Those that a
@@ -48,70 +46,49 @@ func defaultLoading() loading {
 }
 
 // tables builds Badger's tables of the entries of a partition's dump, in files that Badger does
-// not know until they are handed over: see DB.adopt. One goroutine uses it; another writes a
+// not know until they are handed over: see DB.adopt. One goroutine uses it; another syncs a
 // table while the next is built.
 //
-// Through transactions each entry is written four times, each time through a mapping: to the log
-// of a memtable, to the table that this becomes, and in one or two merges. A store with 793,000
-// items of 1 KB in snapshots and 207,000 in the logs behind them, without an engine, took on two cores:
-//
-//	loaded by       cpu, user        system   peak memory
-//	transactions    13 to 16 s   15 to 18 s    680 to 790 MB
-//	tables                 4 s    4 to 5 s    400 to 420 MB
+// Through transactions each entry is written four times: to the log
+// of a memtable, to the table that this becomes, and in one or two merges.
 type tables struct {
 	// Set by newTables; room has a lock of its own.
 	d       *DB
 	p       *Partition
 	prefix  uint32 // of the partition when they were begun
 	version uint64 // of all keys: below that of every commit to come
-	options table.Options
-	pool    *z.AllocatorPool
 	room    *claim
-	end     func() // of the turn to make tables, and of the memory; nil when it was called
+	end     func() // of the turn to make tables; nil when it was called
 
 	// Owned by whoever adds entries.
-	builder *table.Builder // nil if the next entry begins a table
-	size    int            // of the entries in it
-	target  int            // at which it ends
-	total   int            // size of the entries in all tables before
+	builder sstable.Builder
+	file    *os.File // of the table that is built; nil if the next entry begins one
+	size    int      // of the entries in it
+	target  int      // at which it ends
+	total   int      // size of the entries in all tables before
 	key     []byte
 	files   []string
 
-	writing *errgroup.Group // of the table before; nil if there is none
-	buf     []byte          // of the goroutine of writing
+	syncing *errgroup.Group // of the table before; nil if there is none
 }
 
 // newTables begins tables of a partition, for which room is claimed. They are made in a turn,
 // which ends with endTurn.
 func (p *Partition) newTables(room *claim, endTurn func()) *tables {
 	opt := p.d.cfg.badgerOptions(p.d.dir, p.d.log)
-	pool := z.NewAllocatorPool(2) // one that is built, one that is written
 	return &tables{
-		d: p.d, p: p, prefix: p.prefix.Load(), version: p.d.o.last(), room: room,
-		options: table.Options{
-			BlockSize: opt.BlockSize, BloomFalsePositive: opt.BloomFalsePositive, Compression: options.None,
-		},
-		pool: pool,
-		end: func() {
-			pool.Release()
-			endTurn()
-		},
+		d: p.d, p: p, prefix: p.prefix.Load(), version: p.d.o.last(), room: room, end: endTurn,
+		builder: sstable.Builder{BlockBytes: opt.BlockSize, FalsePositive: opt.BloomFalsePositive},
 	}
 }
 
-// How large tables get. A builder takes the next power of two above 8/5 of that at once: of the
-// memory of a block that holds three items of 1 KiB they use three quarters, and when all is used it
-// takes twice as much more.
-//
-// Each table is a mapping and an open file, of which a process may have 65,530 and often fewer,
+// How large tables get. Each is a mapping and an open file, of which a process may have 65,530 and often fewer,
 // so large loads make larger ones, as Badger's merges do:
 //
-//	load      tables    of     buffers, of two tables
-//	800 MB       160    5 MB                    22 MB
-//	2 GB         270   16 MB                    80 MB
-//	100 GB     6,400   16 MB                    80 MB
-//
-// So loads of many partitions at once take turns: see turn.
+//	load      tables    of
+//	800 MB       160    5 MB
+//	2 GB         270   16 MB
+//	100 GB     6,400   16 MB
 const (
 	tableLeast = 5 << 20
 	tableMost  = 16 << 20
@@ -130,9 +107,16 @@ func (t *tables) begin(first int) error {
 	if err := t.room.ask(2 * tableFile(max(t.target, first))); err != nil {
 		return err
 	}
-	t.options.TableSize = uint64(t.target) / 5 * 4 // a builder takes twice that
-	t.options.AllocPool = t.pool
-	t.builder, t.size = table.NewTableBuilder(t.options), 0
+	name := filepath.Join(t.d.dir, fmt.Sprintf("%08x-%06d%s", t.prefix, len(t.files)+1, loadSuffix))
+	t.files = append(t.files, name)
+	// Not through a mapping, as Badger does it: that costs a fault for each page, and a disk that
+	// is full says so here.
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return fmt.Errorf("engine: write a table: %w", err)
+	}
+	t.file, t.size = f, 0
+	t.builder.Begin(f)
 	return nil
 }
 
@@ -149,12 +133,12 @@ func (t *tables) add(e DumpEntry) error {
 		return corrupt("a dump has the key %.40x with %d bytes", e.Key, len(e.Key))
 	}
 	size := len(e.Key) + len(e.Value)
-	if t.builder != nil && t.size+size > t.target {
+	if t.file != nil && t.size+size > t.target {
 		if err := t.cut(); err != nil {
 			return err
 		}
 	}
-	if t.builder == nil {
+	if t.file == nil {
 		if err := t.begin(size); err != nil {
 			return err
 		}
@@ -163,65 +147,51 @@ func (t *tables) add(e DumpEntry) error {
 	t.key = binary.BigEndian.AppendUint32(t.key[:0], t.prefix)
 	t.key = append(t.key, e.Key...)
 	t.key = binary.BigEndian.AppendUint64(t.key, math.MaxUint64-t.version) // as y.KeyWithTs, which allocates
-	t.builder.Add(t.key, y.ValueStruct{Value: e.Value}, 0)
+	t.builder.Add(t.key, y.ValueStruct{Value: e.Value})
 	return nil
 }
 
-// cut ends a table. It is written while the next one is built.
+// cut ends a table. It is synced while the next one is built: Badger must not be told of one that a power loss could take.
 func (t *tables) cut() error {
-	if err := t.written(); err != nil {
+	f := t.file
+	t.file = nil
+	if err := errors.Join(t.builder.Finish(), f.Close()); err != nil {
+		return fmt.Errorf("engine: write a table: %w", err)
+	}
+	if err := t.synced(); err != nil {
 		return err
 	}
-	builder := t.builder
-	t.builder = nil
-	name := filepath.Join(t.d.dir, fmt.Sprintf("%08x-%06d%s", t.prefix, len(t.files)+1, loadSuffix))
-	t.files = append(t.files, name)
-	t.writing = new(errgroup.Group)
-	t.writing.Go(func() error {
-		defer builder.Close()
-		return t.write(name, builder)
+	name, size := f.Name(), int64(t.builder.Written())
+	t.syncing = new(errgroup.Group)
+	t.syncing.Go(func() error {
+		if err := t.d.syncFile(name); err != nil {
+			return fmt.Errorf("engine: write a table: %w", err)
+		}
+		t.room.took(size)
+		t.d.loading.step("table written")
+		return nil
 	})
 	return nil
 }
 
-// write writes a table to a file and syncs it: Badger must not be told of one that a power loss
-// could take.
-func (t *tables) write(name string, builder *table.Builder) error {
-	built := builder.Done()
-	t.buf = slices.Grow(t.buf[:0], built.Size)[:built.Size]
-	built.Copy(t.buf)
-	// Not through a mapping, as Badger does it: that costs a fault for each page, and a disk that
-	// is full says so here.
-	err := os.WriteFile(name, t.buf, 0o600)
-	if err == nil {
-		err = t.d.syncFile(name)
-	}
-	if err != nil {
-		return fmt.Errorf("engine: write a table: %w", err)
-	}
-	t.room.took(int64(built.Size))
-	t.d.loading.step("table written")
-	return nil
-}
-
-// written waits for the table that is being written.
-func (t *tables) written() error {
-	if t.writing == nil {
+// synced waits for the table that is being synced.
+func (t *tables) synced() error {
+	if t.syncing == nil {
 		return nil
 	}
-	err := t.writing.Wait()
-	t.writing = nil
+	err := t.syncing.Wait()
+	t.syncing = nil
 	return err
 }
 
-// finish returns when all tables are on disk. What they were made in is free for others then.
+// finish returns when all tables are on disk. Others may make theirs then.
 func (t *tables) finish() error {
-	if t.builder != nil {
+	if t.file != nil {
 		if err := t.cut(); err != nil {
 			return err
 		}
 	}
-	err := t.written()
+	err := t.synced()
 	t.endTurn()
 	return err
 }
@@ -229,16 +199,16 @@ func (t *tables) finish() error {
 func (t *tables) endTurn() {
 	if t.end != nil {
 		t.end()
-		t.end, t.buf = nil, nil
+		t.end = nil
 	}
 }
 
 // close frees what t holds, and removes the files that are not Badger's.
 func (t *tables) close() {
-	_ = t.written() // it is removed
-	if t.builder != nil {
-		t.builder.Close()
-		t.builder = nil
+	_ = t.synced() // it is removed
+	if t.file != nil {
+		_ = t.file.Close() // the same
+		t.file = nil
 	}
 	t.endTurn()
 	for _, name := range t.files {
@@ -261,8 +231,7 @@ func removeLoads(dir string) error {
 }
 
 // makersMax is how many loads make tables at once in a process. A node may get dozens of
-// partitions at once, of each of which a load takes up to 80 MB for its tables; and two
-// cores are busy with two.
+// partitions at once, and two cores are busy with two.
 const makersMax = 4
 
 // makers has an element for each load of the process that makes tables.

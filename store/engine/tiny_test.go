@@ -6,11 +6,12 @@ import (
 
 	"github.com/dgraph-io/badger/v4"
 
+	"github.com/millrace/millrace/store/engine/internal/memtable"
 	"github.com/millrace/millrace/store/engine/internal/merge"
 )
 
-// Tiny is a Badger under the options and the merger of a DB, but with tables so small that a little data makes
-// many of them in several levels. It merges when it is told.
+// Tiny is a Badger under the options, the memtables and the merger of a DB, but with tables so small that a little data makes
+// many of them in several levels. It flushes as a DB does, and merges when it is told.
 type Tiny struct {
 	*badger.DB
 	d *DB
@@ -38,11 +39,19 @@ func OpenTiny(dir string) (*Tiny, error) {
 	if d.levels, err = levelsOf(b); err == nil {
 		d.witness, err = newWitness(dir)
 	}
+	if err == nil {
+		d.tables, err = memtable.Start(b, log, d.flush)
+	}
 	if err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
 	d.merger.begin(d, merge.Sizes{Level0Tables: 2, BaseBytes: 64 << 10, Multiplier: 2, TableBytes: 8 << 10})
 	return &Tiny{DB: b, d: d}, nil
+}
+
+// Write sets a key at a timestamp, or deletes it if value is nil.
+func (t *Tiny) Write(ts uint64, key, value []byte) error {
+	return t.d.tables.Write(ts, []memtable.Write{{Key: key, Value: value, Delete: value == nil}})
 }
 
 // Merge merges what is to be merged next; false if nothing is.
@@ -69,6 +78,5 @@ func (t *Tiny) OnStep(f func(name string)) { t.d.merger.step = f }
 func (t *Tiny) Close() error {
 	defer left()
 	defer t.d.witness.close()
-	t.d.merger.stop()
-	return t.DB.Close()
+	return t.d.shut()
 }

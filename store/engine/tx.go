@@ -4,79 +4,77 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"unsafe"
 
 	"github.com/dgraph-io/badger/v4"
+
+	"github.com/millrace/millrace/store/engine/internal/memtable"
 )
 
-// tx writes keys at one timestamp. What exceeds the size of one Badger transaction
-// goes on in another at the same timestamp, so readers see all of it or nothing;
-// only a crash can leave a part, which applying the commit again makes whole.
+// tx writes keys at one timestamp. What exceeds the size of one of Badger's transactions goes to the log as several at the same
+// timestamp, so readers see all of it or nothing; only a crash can leave a part, which applying the commit again makes whole.
 type tx struct {
-	b   *badger.DB
+	to  *memtable.Tables
 	ts  uint64
-	txn *badger.Txn
+	max limits
+
+	writes []memtable.Write
+	at     map[string]int // where in writes a key is
+	bytes  int64
 
 	lost error // why what was committed may be there in part
 }
 
-// set writes a key. Both slices must stay as they are until commit returns.
-func (t *tx) set(key, value []byte) error {
-	return t.setEntry(badger.NewEntry(key, value))
-}
+// limits are those of a transaction of Badger.
+type limits struct{ bytes, count int64 }
 
-// setEntry is set without the allocation of an entry.
-func (t *tx) setEntry(e *badger.Entry) error {
-	err := t.txn.SetEntry(e)
-	if errors.Is(err, badger.ErrTxnTooBig) {
-		if err = t.split(); err == nil {
-			err = t.txn.SetEntry(e)
-		}
-	}
-	return wrapWrite(err)
-}
+// set writes a key. Both slices must stay as they are until commit returns.
+func (t *tx) set(key, value []byte) error { return t.add(memtable.Write{Key: key, Value: value}) }
 
 // delete removes a key, which need not be there.
-func (t *tx) delete(key []byte) error {
-	err := t.txn.Delete(key)
-	if errors.Is(err, badger.ErrTxnTooBig) {
-		if err = t.split(); err == nil {
-			err = t.txn.Delete(key)
+func (t *tx) delete(key []byte) error { return t.add(memtable.Write{Key: key, Delete: true}) }
+
+// add adds a write, in the place of an earlier one of the same key.
+func (t *tx) add(w memtable.Write) error {
+	if len(w.Key) > keyMax {
+		return fmt.Errorf("engine: write: a key has %d bytes, at most %d are possible", len(w.Key), keyMax)
+	}
+	// The map does not outlive the commit, and so not the key.
+	key := unsafe.String(unsafe.SliceData(w.Key), len(w.Key))
+	if i, ok := t.at[key]; ok {
+		t.bytes += w.Bytes() - t.writes[i].Bytes()
+		t.writes[i] = w
+		return nil
+	}
+	if t.bytes+w.Bytes() >= t.max.bytes || int64(len(t.writes)) >= t.max.count {
+		if err := t.commit(); err != nil {
+			return err
 		}
 	}
-	return wrapWrite(err)
-}
-
-func (t *tx) split() error {
-	if err := t.commitPart(); err != nil {
-		return err
-	}
-	t.txn = t.b.NewTransactionAt(t.ts, true)
+	t.at[key] = len(t.writes)
+	t.writes = append(t.writes, w)
+	t.bytes += w.Bytes()
 	return nil
 }
 
-func (t *tx) commit() error { return wrapWrite(t.commitPart()) }
-
-// commitPart commits what one Badger transaction holds. Badger looks at a transaction before it
-// writes anything of it; any error but those of that look comes from the writing.
-func (t *tx) commitPart() error {
-	err := t.txn.CommitAt(t.ts, nil)
-	switch {
-	case err == nil, errors.Is(err, badger.ErrDBClosed), errors.Is(err, badger.ErrBlockedWrites),
-		errors.Is(err, badger.ErrConflict), errors.Is(err, badger.ErrTxnTooBig), errors.Is(err, badger.ErrDiscardedTxn):
-	default:
-		t.lost = err
+// commit writes what was added since the last commit.
+func (t *tx) commit() error {
+	if len(t.writes) == 0 {
+		return nil
 	}
-	return err
+	err := t.to.Write(t.ts, t.writes)
+	t.forget()
+	if err != nil {
+		t.lost = err
+		return fmt.Errorf("engine: write: %w", err)
+	}
+	return nil
 }
 
-func wrapWrite(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, badger.ErrDBClosed), errors.Is(err, badger.ErrBlockedWrites):
-		return ErrClosed
-	}
-	return fmt.Errorf("engine: write: %w", err)
+func (t *tx) forget() {
+	clear(t.writes)
+	clear(t.at)
+	t.writes, t.bytes = t.writes[:0], 0
 }
 
 // get returns what a key has. No block in which it may stand was passed over.

@@ -9,6 +9,8 @@ import (
 
 	"github.com/dgraph-io/badger/v4/table"
 	"github.com/dgraph-io/badger/v4/y"
+
+	"github.com/millrace/millrace/store/engine/internal/sstable"
 )
 
 var sizes = Sizes{Level0Tables: 3, BaseBytes: 10_000, Multiplier: 10, TableBytes: 4_000}
@@ -101,7 +103,7 @@ func TestAMergeThatIsGivenUpLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	id := uint64(0)
 	run := Run{
-		Dir: dir, Discard: 5, NextID: func() uint64 { id++; return id },
+		Dir: dir, Builder: &sstable.Builder{BlockBytes: 4096, FalsePositive: 0.01}, Discard: 5, NextID: func() uint64 { id++; return id },
 		Options: table.Options{BlockSize: 4096, BloomFalsePositive: 0.01},
 	}
 	quit := make(chan struct{})

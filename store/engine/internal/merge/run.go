@@ -9,15 +9,18 @@ import (
 	"github.com/dgraph-io/badger/v4/table"
 	"github.com/dgraph-io/badger/v4/y"
 	"github.com/dgraph-io/ristretto/v2/z"
+
+	"github.com/millrace/millrace/store/engine/internal/sstable"
 )
 
-// Run is how a plan is carried out.
+// Run is how tables are made.
 type Run struct {
-	Dir     string          // of the tables
-	Options table.Options   // with which they are built and opened, but for their size
-	NextID  func() uint64   // gives numbers to tables
-	Discard uint64          // up to which version of a key only the newest is kept
-	Quit    <-chan struct{} // closed to give up; nil never
+	Dir     string           // of the tables
+	Builder *sstable.Builder // of this run alone
+	Options table.Options    // with which they are opened
+	NextID  func() uint64    // gives numbers to tables
+	Discard uint64           // up to which version of a key only the newest is kept
+	Quit    <-chan struct{}  // closed to give up; nil never
 }
 
 // ErrQuit says that a merge was given up because it was told to.
@@ -37,22 +40,36 @@ const (
 // directory are not synced. After an error there are none.
 //
 // Badger makes tables through shared mappings, which costs a fault for each page and a sync for each table; written by
-// one call a table costs half, and a disk that is full says so. All are synced behind the last one, so that the
+// calls a table costs half, and a disk that is full says so. All are synced behind the last one, so that the
 // system writes what it knows of all files at once.
-func (r *Run) Merge(p *Plan) (tables []*table.Table, err error) {
+func (r *Run) Merge(p *Plan) ([]*table.Table, error) {
+	return r.make(func(w *writer) error { return r.build(p, w) })
+}
+
+// Flush makes one table, for the first level, of what a memtable has, which must be something; else it is like Merge.
+func (r *Run) Flush(memtable y.Iterator) (*table.Table, error) {
+	tables, err := r.make(func(w *writer) error {
+		defer func() { _ = memtable.Close() }() // it was only read
+		memtable.Rewind()
+		return w.table(func(b *sstable.Builder) { r.fill(&Plan{covers: true}, memtable, b) })
+	})
+	if err != nil {
+		return nil, err
+	}
+	return tables[0], nil
+}
+
+// make syncs and opens the tables that build writes.
+func (r *Run) make(build func(*writer) error) (tables []*table.Table, err error) {
 	w := &writer{run: r}
 	made := false
 	defer func() { // also where Badger panics over a damaged block
 		if !made {
-			_ = w.wait() // it is removed
 			w.remove(tables)
 			tables = nil
 		}
 	}()
-	if err := r.build(p, w.add); err != nil {
-		return nil, err
-	}
-	if err := w.wait(); err != nil {
+	if err := build(w); err != nil {
 		return nil, err
 	}
 	for _, f := range w.files {
@@ -76,8 +93,8 @@ func (r *Run) Merge(p *Plan) (tables []*table.Table, err error) {
 	return tables, nil
 }
 
-// build puts tables together and passes them to add, which closes them.
-func (r *Run) build(p *Plan, add func(*table.Builder) error) error {
+// build writes the tables that a plan's become.
+func (r *Run) build(p *Plan, w *writer) error {
 	var iters []y.Iterator
 	if p.From == 0 {
 		for _, t := range slices.Backward(p.Top) {
@@ -88,43 +105,21 @@ func (r *Run) build(p *Plan, add func(*table.Builder) error) error {
 	}
 	it := table.NewMergeIterator(append(iters, table.NewConcatIterator(p.Bottom, table.NOCACHE)), false)
 	defer func() { _ = it.Close() }() // tables were only read
-	opt := r.Options
-	opt.TableSize = uint64(p.tableBytes)
 	for it.Rewind(); it.Valid(); {
 		select {
 		case <-r.Quit:
 			return ErrQuit
 		default:
 		}
-		b := r.table(p, it, opt)
-		if b.Empty() {
-			b.Finish() // or its goroutines stay
-			b.Close()
-			continue
-		}
-		if err := add(b); err != nil {
+		if err := w.table(func(b *sstable.Builder) { r.fill(p, it, b) }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// table puts a table together.
-func (r *Run) table(p *Plan, it y.Iterator, opt table.Options) *table.Builder {
-	b := table.NewTableBuilder(opt)
-	filled := false
-	defer func() {
-		if !filled { // Badger panics over a damaged block
-			b.Close()
-		}
-	}()
-	r.fill(p, it, b)
-	filled = true
-	return b
-}
-
-// fill adds what a table gets. It ends between two keys.
-func (r *Run) fill(p *Plan, it y.Iterator, b *table.Builder) {
+// fill adds what a table gets: all, if the plan names no size. It ends between two keys.
+func (r *Run) fill(p *Plan, it y.Iterator, b *sstable.Builder) {
 	var first, last, done []byte // keys with versions
 	n := 0
 	for ; it.Valid(); it.Next() {
@@ -134,7 +129,7 @@ func (r *Run) fill(p *Plan, it y.Iterator, b *table.Builder) {
 		}
 		if len(last) == 0 || !y.SameKey(key, last) {
 			// All versions of a key stand in one table.
-			if n > 0 && (b.ReachedCapacity() || n%belowEvery == 0 && r.farBelow(p, first, last)) {
+			if n > 0 && p.tableBytes > 0 && (int64(b.Size()) > p.tableBytes/20*19 || n%belowEvery == 0 && r.farBelow(p, first, last)) {
 				return
 			}
 			last = append(last[:0], key...)
@@ -149,7 +144,7 @@ func (r *Run) fill(p *Plan, it y.Iterator, b *table.Builder) {
 				continue // nothing is left for it to hide
 			}
 		}
-		b.Add(key, value, 0)
+		b.Add(key, value)
 	}
 }
 
@@ -158,54 +153,39 @@ func (r *Run) farBelow(p *Plan, first, last []byte) bool {
 	return len(overlapping(p.below, y.ParseKey(first), y.ParseKey(last))) >= belowMax
 }
 
-// writer writes tables, one while the next is built.
+// writer writes tables.
 type writer struct {
-	run     *Run
-	files   []*os.File
-	buf     []byte
-	writing chan error // of the table before; nil if there is none
+	run   *Run
+	begun bool // the last of files is the table's that is being written
+	files []*os.File
 }
 
-// add writes the table of b, when the one before is written.
-func (w *writer) add(b *table.Builder) error {
-	if err := w.wait(); err != nil {
-		b.Finish()
-		b.Close()
-		return err
-	}
-	w.writing = make(chan error, 1)
-	go func() {
-		err := w.write(b)
-		b.Close() // first: who is told may release the pool
-		w.writing <- err
-	}()
-	return nil
-}
-
-// wait waits for the table that is being written.
-func (w *writer) wait() error {
-	if w.writing == nil {
+// table writes what fill adds as a table; nothing if it adds nothing.
+func (w *writer) table(fill func(*sstable.Builder)) error {
+	b := w.run.Builder
+	w.begun = false
+	b.Begin(w)
+	fill(b)
+	if b.Empty() {
 		return nil
 	}
-	err := <-w.writing
-	w.writing = nil
-	return err
+	if err := b.Finish(); err != nil {
+		return err
+	}
+	beginWriteback(w.files[len(w.files)-1])
+	return nil
 }
 
-func (w *writer) write(b *table.Builder) error {
-	built := b.Done()
-	w.buf = slices.Grow(w.buf[:0], built.Size)[:built.Size]
-	built.Copy(w.buf)
-	f, err := os.OpenFile(table.NewFilename(w.run.NextID(), w.run.Dir), os.O_CREATE|os.O_RDWR|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
+// Write writes to the table, which gets its number and its name with the first bytes.
+func (w *writer) Write(p []byte) (int, error) {
+	if !w.begun {
+		f, err := os.OpenFile(table.NewFilename(w.run.NextID(), w.run.Dir), os.O_CREATE|os.O_RDWR|os.O_EXCL, 0o600)
+		if err != nil {
+			return 0, err
+		}
+		w.files, w.begun = append(w.files, f), true
 	}
-	w.files = append(w.files, f)
-	if _, err := f.Write(w.buf); err != nil {
-		return err
-	}
-	beginWriteback(f)
-	return nil
+	return w.files[len(w.files)-1].Write(p)
 }
 
 // remove removes what was made.

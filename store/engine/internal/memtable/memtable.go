@@ -1,0 +1,270 @@
+// Package memtable writes to Badger's memtables in Badger's place.
+//
+//	Badger   a channel, a goroutine, a map of the transaction     this package   the caller's goroutine
+//	         the log through a mapping, entry by entry                           the log by one call
+//	         a full memtable becomes a table through a mapping                   the table is written by one call,
+//	                                                                             without versions that nobody reads
+//
+// In ext4 each page that is written through a new mapping takes a fault that reserves a block, and a full disk is a signal
+// there and not an error. What stands in memory, in the logs and in the tables is what Badger would put there: whoever reads
+// asks Badger, which finds it, and so does the Badger that is opened next, of whatever release.
+//
+//	Write ──▶ log, skiplist of the current memtable
+//	             │ full: another takes its place
+//	             ▼
+//	          waiting, at most Options.NumMemtables; then writers wait
+//	             │ one after the other, the oldest first
+//	             ▼
+//	          flush: a table of the first level; the log is removed
+//
+// A memtable that Badger itself has found when it was opened it flushes itself, before those that come here. The last one, which is being
+// written, is Badger's to flush when it is closed.
+//
+// Nothing may be written through Badger's own transactions: its goroutine would write to the same memtable. It is the engine's.
+package memtable
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"reflect"
+	"sync"
+	"time"
+	"unsafe"
+
+	"github.com/dgraph-io/badger/v4"
+	"github.com/dgraph-io/badger/v4/skl"
+	"github.com/dgraph-io/badger/v4/y"
+	"github.com/dgraph-io/ristretto/v2/z"
+
+	"github.com/millrace/millrace/store/engine/internal/inside"
+)
+
+// retry is the time between two attempts to flush a memtable.
+const retry = time.Second
+
+// Write is a key and its value, or that it is deleted. A value is never empty.
+type Write struct {
+	Key, Value []byte
+	Delete     bool
+}
+
+// Bytes is about how much a write takes of a memtable.
+func (w *Write) Bytes() int64 { return int64(len(w.Key) + len(w.Value) + overhead) }
+
+// overhead is what a memtable takes for a write beside key, value and node: the version, and what stands before the value.
+const overhead = 32
+
+// Tables are the memtables of an open Badger. Write is safe for concurrent use.
+type Tables struct {
+	b   *badger.DB
+	log *slog.Logger
+
+	// Badger's own; lock guards them for those who read.
+	lock    *sync.RWMutex
+	flushed *sync.Cond        // of lock: Badger itself has flushed one
+	current *unsafe.Pointer   // the memtable that is written
+	waiting *[]unsafe.Pointer // for their flush, the oldest first
+	at      offsets
+
+	mu   sync.Mutex // held by whoever writes
+	full int64      // bytes
+	buf  []byte     // of the log
+	key  []byte
+
+	flush   func(y.Iterator) error
+	slots   chan struct{} // one is taken by each that waits
+	flushes chan unsafe.Pointer
+	quit    chan struct{} // closed when what fails is not to be tried again
+	once    sync.Once
+	done    sync.WaitGroup
+}
+
+// offsets says where Badger's memtable and its log have their fields.
+type offsets struct{ list, log, maxVersion, file, end uintptr }
+
+// Start takes over the memtables of b. flush makes a table of what a memtable has, in the order of its keys, so that Badger
+// reads it there; after an error it is called again. The error is that this is another Badger.
+func Start(b *badger.DB, log *slog.Logger, flush func(y.Iterator) error) (*Tables, error) {
+	opt := b.Opts()
+	t := &Tables{
+		b: b, log: log, full: opt.MemTableSize, flush: flush,
+		slots: make(chan struct{}, opt.NumMemtables), flushes: make(chan unsafe.Pointer, opt.NumMemtables), quit: make(chan struct{}),
+	}
+	if err := t.find(); err != nil {
+		return nil, err
+	}
+	t.done.Go(t.run)
+	return t, nil
+}
+
+// find finds what is Badger's.
+func (t *Tables) find() error {
+	of := reflect.ValueOf(t.b).Elem()
+	memtable, err := inside.Target(of, "mt")
+	if err != nil {
+		return err
+	}
+	log, err := inside.Target(memtable, "wal")
+	if err != nil {
+		return err
+	}
+	current, waiting := of.FieldByName("mt"), of.FieldByName("imm")
+	if !waiting.IsValid() || waiting.Type() != reflect.SliceOf(current.Type()) {
+		return fmt.Errorf("engine: Badger's %s has no imm of type %s", of.Type(), reflect.SliceOf(current.Type()))
+	}
+	t.current = (*unsafe.Pointer)(current.Addr().UnsafePointer())
+	t.waiting = (*[]unsafe.Pointer)(waiting.Addr().UnsafePointer())
+	if t.lock, err = inside.Field[sync.RWMutex](of, "lock"); err != nil {
+		return err
+	}
+	flushed, err := inside.Field[*sync.Cond](of, "flushCond")
+	if err != nil {
+		return err
+	}
+	t.flushed = *flushed
+	for _, f := range []struct {
+		at   *uintptr
+		of   reflect.Type
+		name string
+		is   reflect.Type
+	}{
+		{&t.at.list, memtable.Type(), "sl", reflect.TypeFor[*skl.Skiplist]()},
+		{&t.at.log, memtable.Type(), "wal", log.Addr().Type()},
+		{&t.at.maxVersion, memtable.Type(), "maxVersion", reflect.TypeFor[uint64]()},
+		{&t.at.file, log.Type(), "MmapFile", reflect.TypeFor[*z.MmapFile]()},
+		{&t.at.end, log.Type(), "writeAt", reflect.TypeFor[uint32]()},
+	} {
+		if *f.at, err = inside.Offset(f.of, f.name, f.is); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Stop returns when all that waits is flushed; with giveUp it does not wait, and what fails is not tried again. Nobody writes any
+// more. It may be called twice.
+func (t *Tables) Stop(giveUp bool) {
+	if giveUp {
+		t.once.Do(func() { close(t.quit); close(t.flushes) })
+		return
+	}
+	t.once.Do(func() { close(t.flushes) })
+	t.done.Wait()
+}
+
+// Write makes writes visible at a timestamp. Their keys differ, and together they are less than Badger's MaxBatchSize and MaxBatchCount
+// allow. It waits while too many memtables wait for their flush. After an error the log may have a part of them, and memory has
+// none.
+func (t *Tables) Write(ts uint64, writes []Write) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.makeRoom(); err != nil {
+		return err
+	}
+	memtable := *t.current
+	end := t.end(memtable)
+	t.buf = appendTxn(t.buf[:0], ts, writes)
+	if _, err := t.file(memtable).WriteAt(t.buf, int64(*end)); err != nil {
+		return err // what comes next is written over it
+	}
+	*end += uint32(len(t.buf))
+	if cap(t.buf) > int(t.full)/4 {
+		t.buf = nil
+	}
+	list := t.list(memtable)
+	for i := range writes {
+		w := &writes[i]
+		t.key = appendVersioned(t.key[:0], w.Key, ts)
+		list.Put(t.key, y.ValueStruct{Value: w.Value, Meta: w.meta()})
+	}
+	if version := (*uint64)(unsafe.Add(memtable, t.at.maxVersion)); *version < ts {
+		*version = ts
+	}
+	return nil
+}
+
+// makeRoom puts a new memtable in the place of one that is full.
+func (t *Tables) makeRoom() error {
+	memtable := *t.current
+	if t.list(memtable).MemSize() < t.full && int64(*t.end(memtable)) < t.full {
+		return nil
+	}
+	t.slots <- struct{}{}
+	if err := t.replace(memtable); err != nil {
+		<-t.slots
+		return fmt.Errorf("make a memtable: %w", err)
+	}
+	t.flushes <- memtable
+	return nil
+}
+
+func (t *Tables) replace(memtable unsafe.Pointer) error {
+	t.lock.Lock()
+	defer t.lock.Unlock()
+	next, err := newMemTable(t.b)
+	if err != nil {
+		return err
+	}
+	*t.waiting = append(*t.waiting, memtable)
+	*t.current = next
+	return nil
+}
+
+// run flushes one memtable after the other.
+func (t *Tables) run() {
+	for memtable := range t.flushes {
+		t.await(memtable)
+		for {
+			err := t.flush(t.list(memtable).NewUniIterator(false))
+			if err == nil {
+				break
+			}
+			t.log.Error("a memtable could not be written; nothing is lost, and it is tried again: look at free space, inodes, "+
+				"descriptors (ulimit -n) and mappings (vm.max_map_count)", "dir", t.b.Opts().Dir, "error", err)
+			select {
+			case <-t.quit:
+				return
+			case <-time.After(retry):
+			}
+		}
+		t.release(memtable)
+		<-t.slots
+	}
+}
+
+// await waits until Badger has flushed what it found itself: what is older becomes a table first.
+func (t *Tables) await(memtable unsafe.Pointer) {
+	t.lock.Lock()
+	defer t.lock.Unlock()
+	for (*t.waiting)[0] != memtable {
+		t.flushed.Wait()
+	}
+}
+
+// release lets go of a memtable that is a table now.
+func (t *Tables) release(memtable unsafe.Pointer) {
+	t.lock.Lock()
+	defer t.lock.Unlock()
+	*t.waiting = (*t.waiting)[1:]
+	t.list(memtable).DecrRef() // the last one removes the log
+}
+
+func (t *Tables) list(memtable unsafe.Pointer) *skl.Skiplist {
+	return *(**skl.Skiplist)(unsafe.Add(memtable, t.at.list))
+}
+
+func (t *Tables) file(memtable unsafe.Pointer) *os.File {
+	log := *(*unsafe.Pointer)(unsafe.Add(memtable, t.at.log))
+	return (*(**z.MmapFile)(unsafe.Add(log, t.at.file))).Fd
+}
+
+// end is where the log of a memtable ends.
+func (t *Tables) end(memtable unsafe.Pointer) *uint32 {
+	return (*uint32)(unsafe.Add(*(*unsafe.Pointer)(unsafe.Add(memtable, t.at.log)), t.at.end))
+}
+
+// newMemTable is Badger's, which shows it to nobody. The lock is held.
+//
+//go:linkname newMemTable github.com/dgraph-io/badger/v4.(*DB).newMemTable
+func newMemTable(b *badger.DB) (unsafe.Pointer, error)
