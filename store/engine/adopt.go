@@ -120,8 +120,9 @@ func (d *DB) hand(t *tables, ranges map[uint64]keyRange) error {
 		err = d.addTables(t, ranges)
 	}
 	d.loading.step("reopening")
-	b, failed := openManaged(d.cfg.badgerOptions(d.dir, d.log).WithLogger(badgerLog{d.log, d.unwritten}))
+	b, failed := openManaged(d.cfg.badgerOptions(d.dir, d.log))
 	if failed == nil {
+		d.b = b
 		if failed = d.takeOver(b); failed != nil {
 			failed = errors.Join(failed, within(d.loading.closing, b.Close))
 		}
@@ -129,7 +130,6 @@ func (d *DB) hand(t *tables, ranges map[uint64]keyRange) error {
 	if failed != nil {
 		return errors.Join(err, d.unopened(fmt.Errorf("open it: %w", failed)))
 	}
-	d.b = b
 	if err == nil {
 		err = d.faulted()
 	}

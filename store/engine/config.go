@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"log/slog"
+	"math"
 	"strings"
 
 	"github.com/dgraph-io/badger/v4"
@@ -124,7 +125,7 @@ func (c Config) badgerOptions(dir string, log *slog.Logger) badger.Options {
 		WithBlockCacheSize(0).
 		WithChecksumVerificationMode(options.OnBlockRead).
 		WithNumLevelZeroTables(level0Max).
-		WithNumLevelZeroTablesStall(level0Stall).
+		WithNumLevelZeroTablesStall(math.MaxInt). // flushes are ours: see DB.flush
 		WithBaseTableSize(tableBytes).
 		WithBaseLevelSize(baseLevelMemTables * c.MemTableBytes).
 		WithDetectConflicts(false).
@@ -134,21 +135,12 @@ func (c Config) badgerOptions(dir string, log *slog.Logger) badger.Options {
 		WithMetricsEnabled(false)
 }
 
-// memtableFails is what Badger says when it cannot make a memtable, under the lock that whoever
-// reads needs too.
-const memtableFails = "Got error: %v for id: %d\n"
-
 // badgerLog writes what Badger says to a slog.Logger.
 type badgerLog struct {
-	log       *slog.Logger
-	unwritten func(cause any) error // told that there is no memtable; nil where nobody is
+	log *slog.Logger
 }
 
 func (l badgerLog) Errorf(format string, args ...any) {
-	// Before a read comes upon it and takes it for damage of the files.
-	if format == memtableFails && l.unwritten != nil && len(args) > 0 {
-		_ = l.unwritten(args[0]) // the commit is told
-	}
 	l.log.Error("badger", message(format, args))
 }
 

@@ -214,14 +214,15 @@ func (d *DB) fail(e *DamagedError) error {
 
 // unwritten records that what was committed could not be written to a log, or that there is no memtable for it. The
 // files are whole.
-func (d *DB) unwritten(cause any) error {
-	full := false
-	if err, ok := cause.(error); ok {
-		full = isOrSays(err, syscall.ENOSPC) || isOrSays(err, syscall.EDQUOT)
-	}
-	err := d.fail(&DamagedError{Unsynced: true, Full: full, Reason: fmt.Sprintf("a commit could not be written to %s, so what was written since the last good sync is not believed: %v", d.dir, cause)})
+func (d *DB) unwritten(cause error) error {
+	err := d.fail(&DamagedError{Unsynced: true, Full: ofFullDisk(cause), Reason: fmt.Sprintf("a commit could not be written to %s, so what was written since the last good sync is not believed: %v", d.dir, cause)})
 	d.health.unwritable.Store(true)
 	return err
+}
+
+// ofFullDisk tells whether an error says that a disk is full.
+func ofFullDisk(err error) bool {
+	return isOrSays(err, syscall.ENOSPC) || isOrSays(err, syscall.EDQUOT)
 }
 
 // damageOf returns what an earlier process found, as an error.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 
 	"github.com/dgraph-io/badger/v4"
 
@@ -48,6 +49,8 @@ type DB struct {
 	sweeper  sweeper
 	merger   merger
 	tables   *memtable.Tables // of b
+	stall    int              // how many tables of the first level keep memtables from being flushed
+	stopping atomic.Bool      // no flush waits for a merge any more
 
 	closeOnce sync.Once
 	closeErr  error         // of Close
@@ -63,10 +66,10 @@ func Open(dir string, cfg Config, log *slog.Logger) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &DB{dir: dir, log: log, cfg: cfg, syncFile: syncFile, loading: defaultLoading(), partitions: make(map[feed.Partition]*Partition)}
+	d := &DB{dir: dir, log: log, cfg: cfg, syncFile: syncFile, loading: defaultLoading(), stall: level0Stall, partitions: make(map[feed.Partition]*Partition)}
 	d.health.damaged = make(chan struct{})
 	d.health.entered() // before Badger is open, which reads
-	b, w, kept, err := openBadger(dir, cfg, log, d.unwritten)
+	b, w, kept, err := openBadger(dir, cfg, log)
 	if err != nil {
 		left()
 		return nil, err
@@ -95,6 +98,7 @@ func (d *DB) takeOver(b *badger.DB) (err error) {
 	if d.levels, err = levelsOf(b); err != nil {
 		return err
 	}
+	d.stopping.Store(false)
 	if d.tables, err = memtable.Start(b, d.log, d.flush); err != nil {
 		return err
 	}
@@ -103,9 +107,10 @@ func (d *DB) takeOver(b *badger.DB) (err error) {
 	return nil
 }
 
-// shut closes Badger, when what waits for its flush is flushed. A flush may wait for a merge, so merges end behind it.
+// shut closes Badger, when what is in memory is flushed; that of a DB that is damaged stays in its logs.
 func (d *DB) shut() error {
-	d.tables.Stop(false)
+	d.stopping.Store(true)
+	d.tables.Stop(d.damage() != nil)
 	d.merger.stop()
 	return d.b.Close()
 }
@@ -145,6 +150,7 @@ func (d *DB) Close() error {
 			d.closeErr = d.syncPartitions(d.open(), true)
 		}
 		if d.tooFull() {
+			d.stopping.Store(true)
 			d.tables.Stop(true)
 			d.merger.stop()
 			// Badger would write what is in memory, into tables that lack pages. It stays as after a
@@ -379,14 +385,14 @@ func (d *DB) view(w *writer, f func(*badger.Txn) error) (err error) {
 // closing says that the DB is being closed and nobody else writes.
 func (d *DB) update(w *writer, closing bool, f func(*tx) error) error {
 	if d.health.unwritable.Load() {
-		return d.damage() // Badger would end the process
+		return d.damage()
 	}
 	ts, err := d.o.begin(w, closing)
 	if err != nil {
 		return err
 	}
 	defer d.o.end(w)
-	t := w.begin(d, ts)
+	t := w.txAt(d, ts)
 	defer t.forget()
 	err = f(t)
 	if err == nil {

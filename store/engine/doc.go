@@ -60,15 +60,16 @@
 //
 // # Writes
 //
-// Badger's own transactions are not used: a commit goes into Badger's memtable and its log by the goroutine that commits
+// Nothing is written through Badger's transactions: a commit goes into Badger's memtable and its log by the goroutine that commits
 // (internal/memtable), and full memtables are flushed here (DB.flush). Badger reads what stands there as if it had written it, and
 // so does an earlier release.
 //
 //	Batch.Commit ─▶ log of the memtable, by one call ─▶ its skiplist ─▶ full: waits ─▶ a table of the first level ─▶ the log goes
 //
-// What a commit has is seen from the moment at which the oracle ends its timestamp, so nobody sees a part of it. Where the log cannot be written
-// nothing of the commit is in memory, and the DB is damaged: it says that the disk was full, if it was. A flush that fails
-// is tried again, for ever; writers wait when too many memtables wait.
+// What a commit has is seen from the moment at which the oracle ends its timestamp. Where the log cannot be written the DB is damaged
+// before that moment, so nobody relies on a part of the commit that went before; it says that the disk was full, if it was. A flush that
+// fails is tried again, for ever; writers wait when too many memtables wait, and a flush waits while the first level has too many
+// tables. A DB that is damaged flushes nothing more: what it has is in its logs, for the one that is opened next.
 //
 // # Merges
 //
@@ -88,8 +89,8 @@
 // goes where no level below may have the key. What is newer stands above what is older: the first level is merged from its oldest
 // table on, and into no level that has one above it.
 //
-// Tables are read through mappings, and those that Badger writes itself, when it is opened and closed, are written
-// through them. Where the disk is full, or cannot read, under
+// Tables are read through mappings, and what Badger writes itself is written through them: tables of the logs that it finds when it
+// is opened. Where the disk is full, or cannot read, under
 // one of them, package mapguard keeps the process alive and counts it; Sound and Sync compare
 // the count, so that the DB is damaged then like by a block that differs, or by a failed sync.
 //
@@ -112,8 +113,7 @@
 //
 // A load asks for room on the disk before it empties the partition, if it is known how much it
 // takes, and before each table; what it has not used yet is kept from other loads. Without room it
-// ends with a *NoRoomError: tables have no mapping that a full disk could cut, but the files of
-// everybody else have.
+// ends with a *NoRoomError: what a full disk does not take of the commits of others damages the DB.
 //
 // A load is refused before Badger is closed: for tables with other keys than those of the
 // partition, a disk without room, or levels that have no place. Closing may hang, where a flush or

@@ -33,6 +33,12 @@ func SetVersion(db *DB, version byte) error {
 // meanwhile.
 func Flatten(db *DB) error { return db.merger.flatten() }
 
+// Unwritten has a DB find that a commit could not be written.
+func Unwritten(db *DB, cause error) { _ = db.unwritten(cause) }
+
+// StopMerges ends merges for good.
+func StopMerges(db *DB) { db.merger.stop() }
+
 // Rest does what db does when nothing was written for a while.
 func Rest(db *DB) { db.flatten() }
 

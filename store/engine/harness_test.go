@@ -2,7 +2,6 @@ package engine_test
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -146,21 +145,3 @@ func pathsOf(t testing.TB, pointers ...string) []document.Path {
 	}
 	return paths
 }
-
-// listener is a log that tells what Badger says, in Badger's goroutine.
-type listener func(text string)
-
-func (l listener) Enabled(context.Context, slog.Level) bool { return true }
-
-func (l listener) Handle(_ context.Context, r slog.Record) error {
-	r.Attrs(func(a slog.Attr) bool {
-		if a.Key == "message" {
-			l(a.Value.Resolve().String())
-		}
-		return true
-	})
-	return nil
-}
-
-func (l listener) WithAttrs([]slog.Attr) slog.Handler { return l }
-func (l listener) WithGroup(string) slog.Handler      { return l }

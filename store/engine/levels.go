@@ -24,7 +24,6 @@ type levels struct {
 	controller unsafe.Pointer // Badger's, as is manifest
 	manifest   unsafe.Pointer
 	nextID     *atomic.Uint64 // of a table
-	drained    *sync.Cond     // of who waits for the first level to have fewer tables
 }
 
 // level is one of Badger's levels. The tables of the first may overlap; those of another
@@ -65,11 +64,6 @@ func levelsOf(b *badger.DB) (*levels, error) {
 			return nil, err
 		}
 	}
-	drained, err := inside.Field[*sync.Cond](reflect.Indirect(handlers.Index(0)), "l0stall")
-	if err != nil {
-		return nil, err
-	}
-	l.drained = *drained
 	return l, nil
 }
 

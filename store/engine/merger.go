@@ -11,7 +11,6 @@ import (
 	"github.com/dgraph-io/badger/v4/options"
 	"github.com/dgraph-io/badger/v4/pb"
 	"github.com/dgraph-io/badger/v4/table"
-	"github.com/dgraph-io/badger/v4/y"
 
 	"github.com/millrace/millrace/store/engine/internal/merge"
 	"github.com/millrace/millrace/store/engine/internal/sstable"
@@ -159,24 +158,6 @@ func (d *DB) run(b *sstable.Builder, step func(name string)) *merge.Run {
 	}
 }
 
-// flush makes a table of the first level of what a memtable has. It waits while that level has too many.
-func (d *DB) flush(memtable y.Iterator) error {
-	t, err := d.run(&d.merger.flushes, func(string) {}).Flush(memtable)
-	if err != nil {
-		return err
-	}
-	if err := syncFile(d.dir); err != nil {
-		merge.Drop([]*table.Table{t})
-		return err
-	}
-	if err := addLevel0Table(d.levels.controller, t); err != nil {
-		// The manifest may name the table, so its file stays for whoever opens the DB anew.
-		return d.fail(&DamagedError{Unsynced: true, Reason: fmt.Sprintf("a table was added to %s, and it could not be noted: %v", d.dir, err)})
-	}
-	merge.Drop([]*table.Table{t}) // Badger has its own reference
-	return nil
-}
-
 // checkMerged looks at what was merged, before it is removed: Badger leaves out what it cannot read, and nobody would find
 // that later. before is how many mismatches there were before it was read.
 func (d *DB) checkMerged(p *merge.Plan, before uint64) error {
@@ -219,20 +200,13 @@ func (l *levels) replace(opt badger.Options, p *merge.Plan, tables []*table.Tabl
 	}
 	step("manifest changed")
 	// Those that are new first: a get goes from the first level to the last, and must not pass by both.
-	err := errors.Join(replaceTables(l.of[p.To].handler, p.Bottom, tables), deleteTables(l.of[p.From].handler, p.Top))
-	if p.From == 0 {
-		l.drained.Broadcast()
-	}
-	return err
+	return errors.Join(replaceTables(l.of[p.To].handler, p.Bottom, tables), deleteTables(l.of[p.From].handler, p.Top))
 }
 
 // What follows is Badger's, which shows it to nobody.
 
 //go:linkname addChanges github.com/dgraph-io/badger/v4.(*manifestFile).addChanges
 func addChanges(manifest unsafe.Pointer, changes []*pb.ManifestChange, opt badger.Options) error
-
-//go:linkname addLevel0Table github.com/dgraph-io/badger/v4.(*levelsController).addLevel0Table
-func addLevel0Table(controller unsafe.Pointer, t *table.Table) error
 
 //go:linkname replaceTables github.com/dgraph-io/badger/v4.(*levelHandler).replaceTables
 func replaceTables(level unsafe.Pointer, toDel, toAdd []*table.Table) error

@@ -303,8 +303,8 @@ func (w *tinyWorld) compare(ts uint64, want map[string]string) {
 	}
 }
 
-// TestTheBadgerThatMergesWereWrittenFor fails when Badger changes: look whether what merger.go takes from it by go:linkname, and
-// levelsOf by reflection, still is and does the same, and whether internal/merge still chooses and drops as Badger would.
+// TestTheBadgerThatMergesWereWrittenFor fails when Badger changes: look whether what merger.go, flush.go and internal/memtable take from it by go:linkname, and
+// they and levelsOf by reflection, still is and does the same, and whether internal/merge still chooses and drops as Badger would.
 func TestTheBadgerThatMergesWereWrittenFor(t *testing.T) {
 	mod, err := os.ReadFile("../../go.mod")
 	must(t, err)

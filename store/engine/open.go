@@ -47,8 +47,8 @@ func setAside(dir string, wrong error, log *slog.Logger) (string, error) {
 	}
 }
 
-// openBadger opens Badger in dir. unwritten is told where Badger is left without a memtable.
-func openBadger(dir string, cfg Config, log *slog.Logger, unwritten func(any) error) (b *badger.DB, w *witness, kept bool, err error) {
+// openBadger opens Badger in dir.
+func openBadger(dir string, cfg Config, log *slog.Logger) (b *badger.DB, w *witness, kept bool, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = corrupt("open %s: %v", dir, r)
@@ -59,7 +59,7 @@ func openBadger(dir string, cfg Config, log *slog.Logger, unwritten func(any) er
 	}()
 	countMismatches()
 	guardMappings(log)
-	opt := cfg.badgerOptions(dir, log).WithLogger(badgerLog{log, unwritten})
+	opt := cfg.badgerOptions(dir, log)
 	stops := uncleanStops(dir)
 	if err := checkFiles(dir, cfg.Verify, opt); err != nil {
 		return nil, nil, false, err

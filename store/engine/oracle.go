@@ -39,17 +39,6 @@ type writer struct {
 	tx tx     // of the last commit: its room is used again
 }
 
-// begin returns a transaction at a timestamp.
-func (w *writer) begin(d *DB, ts uint64) *tx {
-	t := &w.tx
-	if t.at == nil {
-		t.at = make(map[string]int)
-	}
-	t.to, t.ts, t.lost = d.tables, ts, nil
-	t.max = limits{d.b.MaxBatchSize(), d.b.MaxBatchCount()}
-	return t
-}
-
 func newOracle(last uint64, discard func(uint64)) *oracle {
 	o := &oracle{discard: discard, next: last + 1, reading: make(map[uint64]int)}
 	o.idle.L = &o.mu

@@ -142,7 +142,7 @@ func (d *DB) sweepPrefix(prefix uint32, quit <-chan struct{}) error {
 }
 
 // flatten merges the tables of a small DB into one level. Others read meanwhile, and commits wait, for some
-// tenths of a second: Badger goes on until there is one level, and each memtable that is written would add to another.
+// tenths of a second: merges go on until there is one level, and each memtable that is written would add to another.
 // Nothing is done where only the first level has tables, or it has none. One or two of a young DB stay.
 func (d *DB) flatten() {
 	if d.Sound() != nil {
@@ -162,7 +162,7 @@ func (d *DB) flatten() {
 			if first == 0 || others == 0 || first+others > flattenMax {
 				return nil
 			}
-			// What a merge writes without room on the disk damages the DB; where the disk is full it stays as it is.
+			// Where the disk is full it stays as it is.
 			free, err := d.loading.free(d.dir)
 			if err != nil || free < d.cfg.Headroom()+first+others {
 				return err
@@ -171,7 +171,7 @@ func (d *DB) flatten() {
 		})
 	})
 	if err != nil {
-		// Nothing is lost: Badger merges them when there are more.
+		// Nothing is lost: they are merged when there are more.
 		d.log.Debug("tables at rest were not merged", "error", err)
 	}
 }

@@ -82,9 +82,6 @@ func (d *DB) syncFiles() error {
 			return err
 		}
 	}
-	if d.health.unwritable.Load() {
-		return d.damage() // Badger may have no log to sync, and would panic
-	}
 	// Little is left for it to do, and it does not depend on what fsync covers.
 	if err := d.b.Sync(); err != nil {
 		return &syncError{err}

@@ -103,7 +103,7 @@ func (t *tables) begin(first int) error {
 	}
 	t.total += t.size
 	t.target = max(t.d.loading.tableBytes, min(t.total/tableShare, tableMost))
-	// The one before may be in memory still, or be being written.
+	// The one before may be being synced.
 	if err := t.room.ask(2 * tableFile(max(t.target, first))); err != nil {
 		return err
 	}

@@ -23,16 +23,18 @@ func OpenTiny(dir string) (*Tiny, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := removeEmptyLogs(dir); err != nil {
+		return nil, err
+	}
 	countMismatches()
 	log := slog.New(slog.DiscardHandler)
 	b, err := badger.OpenManaged(cfg.badgerOptions(dir, log).
 		WithMemTableSize(64 << 10).
-		WithValueThreshold(1 << 10).
-		WithNumLevelZeroTablesStall(100))
+		WithValueThreshold(1 << 10))
 	if err != nil {
 		return nil, err
 	}
-	d := &DB{dir: dir, log: log, b: b, cfg: cfg, syncFile: syncFile}
+	d := &DB{dir: dir, log: log, b: b, cfg: cfg, syncFile: syncFile, stall: 100}
 	d.health.damaged = make(chan struct{})
 	d.health.entered()
 	d.o = newOracle(b.MaxVersion(), func(uint64) {})

@@ -28,6 +28,17 @@ type tx struct {
 // limits are those of a transaction of Badger.
 type limits struct{ bytes, count int64 }
 
+// txAt returns a transaction at a timestamp, which ends before the next one.
+func (w *writer) txAt(d *DB, ts uint64) *tx {
+	t := &w.tx
+	if t.at == nil {
+		t.at = make(map[string]int)
+	}
+	t.to, t.ts, t.lost = d.tables, ts, nil
+	t.max = limits{d.b.MaxBatchSize(), d.b.MaxBatchCount()}
+	return t
+}
+
 // set writes a key. Both slices must stay as they are until commit returns.
 func (t *tx) set(key, value []byte) error { return t.add(memtable.Write{Key: key, Value: value}) }
 
@@ -41,15 +52,22 @@ func (t *tx) add(w memtable.Write) error {
 	}
 	// The map does not outlive the commit, and so not the key.
 	key := unsafe.String(unsafe.SliceData(w.Key), len(w.Key))
-	if i, ok := t.at[key]; ok {
-		t.bytes += w.Bytes() - t.writes[i].Bytes()
-		t.writes[i] = w
-		return nil
+	grows, more := w.Bytes(), int64(1)
+	i, again := t.at[key]
+	if again {
+		grows, more = grows-t.writes[i].Bytes(), 0
 	}
-	if t.bytes+w.Bytes() >= t.max.bytes || int64(len(t.writes)) >= t.max.count {
+	switch {
+	case w.Bytes() >= t.max.bytes:
+		return fmt.Errorf("engine: write: key and value have %d bytes, less than %d are possible", len(w.Key)+len(w.Value), t.max.bytes)
+	case t.bytes+grows >= t.max.bytes || int64(len(t.writes))+more > t.max.count:
 		if err := t.commit(); err != nil {
 			return err
 		}
+	case again:
+		t.writes[i] = w
+		t.bytes += grows
+		return nil
 	}
 	t.at[key] = len(t.writes)
 	t.writes = append(t.writes, w)
@@ -71,7 +89,13 @@ func (t *tx) commit() error {
 	return nil
 }
 
+// keptMax is of how many writes a transaction leaves the room to the next one of its partition.
+const keptMax = 1000
+
 func (t *tx) forget() {
+	if len(t.writes) > keptMax {
+		t.writes, t.at = nil, make(map[string]int)
+	}
 	clear(t.writes)
 	clear(t.at)
 	t.writes, t.bytes = t.writes[:0], 0

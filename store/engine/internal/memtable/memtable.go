@@ -17,16 +17,15 @@
 //	             ▼
 //	          flush: a table of the first level; the log is removed
 //
-// A memtable that Badger itself has found when it was opened it flushes itself, before those that come here. The last one, which is being
-// written, is Badger's to flush when it is closed.
+// A memtable that Badger itself has found when it was opened it flushes itself, before those that come here.
 //
 // Nothing may be written through Badger's own transactions: its goroutine would write to the same memtable. It is the engine's.
 package memtable
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"reflect"
 	"sync"
 	"time"
@@ -67,29 +66,36 @@ type Tables struct {
 	waiting *[]unsafe.Pointer // for their flush, the oldest first
 	at      offsets
 
-	mu   sync.Mutex // held by whoever writes
-	full int64      // bytes
-	buf  []byte     // of the log
-	key  []byte
+	mu     sync.Mutex // held by whoever writes
+	full   int64      // bytes
+	buf    []byte     // of the log
+	key    []byte
+	failed error // to write the log, which has a part of something behind its end then
 
 	flush   func(y.Iterator) error
-	slots   chan struct{} // one is taken by each that waits
+	most    int // that may wait
 	flushes chan unsafe.Pointer
+	ours    int           // how many of waiting came from here: the last ones; guarded by lock, as is ended
+	ended   error         // why nothing is flushed any more
 	quit    chan struct{} // closed when what fails is not to be tried again
 	once    sync.Once
 	done    sync.WaitGroup
 }
 
+// ErrEnd is the cause of an error of a flush that is not to be tried again: nothing is flushed any more, and Write returns it instead of
+// waiting.
+var ErrEnd = errors.New("memtables are not flushed any more")
+
 // offsets says where Badger's memtable and its log have their fields.
 type offsets struct{ list, log, maxVersion, file, end uintptr }
 
 // Start takes over the memtables of b. flush makes a table of what a memtable has, in the order of its keys, so that Badger
-// reads it there; after an error it is called again. The error is that this is another Badger.
+// reads it there; after an error it is called again, unless that has the cause ErrEnd. The error is that this is another Badger.
 func Start(b *badger.DB, log *slog.Logger, flush func(y.Iterator) error) (*Tables, error) {
 	opt := b.Opts()
 	t := &Tables{
 		b: b, log: log, full: opt.MemTableSize, flush: flush,
-		slots: make(chan struct{}, opt.NumMemtables), flushes: make(chan unsafe.Pointer, opt.NumMemtables), quit: make(chan struct{}),
+		most: opt.NumMemtables, flushes: make(chan unsafe.Pointer, opt.NumMemtables+1), quit: make(chan struct{}), // one more when it is stopped
 	}
 	if err := t.find(); err != nil {
 		return nil, err
@@ -142,31 +148,67 @@ func (t *Tables) find() error {
 	return nil
 }
 
-// Stop returns when all that waits is flushed; with giveUp it does not wait, and what fails is not tried again. Nobody writes any
-// more. It may be called twice.
+// Stop returns when all is flushed, so that Badger has nothing left to write when it is closed; with giveUp, or behind an error with the cause
+// ErrEnd, it does not wait for what is not flushed yet: that stays in its logs, for the Badger that is opened next. Nobody writes any more, or reads.
+// It may be called twice.
 func (t *Tables) Stop(giveUp bool) {
-	if giveUp {
-		t.once.Do(func() { close(t.quit); close(t.flushes) })
-		return
-	}
-	t.once.Do(func() { close(t.flushes) })
+	t.once.Do(func() {
+		switch {
+		case giveUp:
+			close(t.quit)
+			t.end(ErrEnd)
+		case !t.list(*t.current).Empty():
+			if memtable := *t.current; t.replace(memtable) == nil { // else Badger writes it
+				t.flushes <- memtable
+			}
+		}
+		close(t.flushes)
+	})
 	t.done.Wait()
+	t.leave()
 }
 
-// Write makes writes visible at a timestamp. Their keys differ, and together they are less than Badger's MaxBatchSize and MaxBatchCount
-// allow. It waits while too many memtables wait for their flush. After an error the log may have a part of them, and memory has
-// none.
+// end has nobody wait for a flush any more.
+func (t *Tables) end(err error) {
+	t.lock.Lock()
+	defer t.lock.Unlock()
+	if t.ended == nil {
+		t.ended = err
+	}
+	t.flushed.Broadcast()
+}
+
+// leave leaves what waits in its logs. Badger, which would take the first that waits for the one that it has flushed itself, does not find it when it is closed.
+func (t *Tables) leave() {
+	t.lock.Lock()
+	defer t.lock.Unlock()
+	if t.ended == nil {
+		return
+	}
+	found := len(*t.waiting) - t.ours
+	for _, memtable := range (*t.waiting)[found:] {
+		_ = t.mapped(memtable).Close(-1) // it stays as long as it is
+	}
+	*t.waiting, t.ours = (*t.waiting)[:found], 0
+}
+
+// Write puts writes into the current memtable, at a timestamp. Their keys differ, and their Bytes are together less than Badger's MaxBatchSize, and they are
+// at most as many as its MaxBatchCount. It waits while too many memtables wait for their flush. After an error none of the writes
+// is in memory, and the log may have a part of them: nothing can be written any more.
 func (t *Tables) Write(ts uint64, writes []Write) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.failed != nil {
+		return t.failed
+	}
 	if err := t.makeRoom(); err != nil {
 		return err
 	}
 	memtable := *t.current
-	end := t.end(memtable)
+	end := t.endOfLog(memtable)
 	t.buf = appendTxn(t.buf[:0], ts, writes)
-	if _, err := t.file(memtable).WriteAt(t.buf, int64(*end)); err != nil {
-		return err // what comes next is written over it
+	if _, t.failed = t.mapped(memtable).Fd.WriteAt(t.buf, int64(*end)); t.failed != nil {
+		return t.failed
 	}
 	*end += uint32(len(t.buf))
 	if cap(t.buf) > int(t.full)/4 {
@@ -184,29 +226,40 @@ func (t *Tables) Write(ts uint64, writes []Write) error {
 	return nil
 }
 
-// makeRoom puts a new memtable in the place of one that is full.
+// makeRoom puts a new memtable in the place of one that is full, when fewer than most wait.
 func (t *Tables) makeRoom() error {
 	memtable := *t.current
-	if t.list(memtable).MemSize() < t.full && int64(*t.end(memtable)) < t.full {
+	if t.list(memtable).MemSize() < t.full && int64(*t.endOfLog(memtable)) < t.full {
 		return nil
 	}
-	t.slots <- struct{}{}
+	if err := t.awaitRoom(); err != nil {
+		return err
+	}
 	if err := t.replace(memtable); err != nil {
-		<-t.slots
-		return fmt.Errorf("make a memtable: %w", err)
+		return err
 	}
 	t.flushes <- memtable
 	return nil
 }
 
-func (t *Tables) replace(memtable unsafe.Pointer) error {
+func (t *Tables) awaitRoom() error {
 	t.lock.Lock()
 	defer t.lock.Unlock()
-	next, err := newMemTable(t.b)
-	if err != nil {
-		return err
+	for len(*t.waiting) >= t.most && t.ended == nil {
+		t.flushed.Wait()
 	}
+	return t.ended
+}
+
+func (t *Tables) replace(memtable unsafe.Pointer) error {
+	next, err := newMemTable(t.b) // before the lock, for which whoever reads would wait some milliseconds
+	if err != nil {
+		return fmt.Errorf("make a memtable: %w", err)
+	}
+	t.lock.Lock()
+	defer t.lock.Unlock()
 	*t.waiting = append(*t.waiting, memtable)
+	t.ours++
 	*t.current = next
 	return nil
 }
@@ -214,11 +267,17 @@ func (t *Tables) replace(memtable unsafe.Pointer) error {
 // run flushes one memtable after the other.
 func (t *Tables) run() {
 	for memtable := range t.flushes {
-		t.await(memtable)
+		if !t.await(memtable) {
+			return
+		}
 		for {
 			err := t.flush(t.list(memtable).NewUniIterator(false))
 			if err == nil {
 				break
+			}
+			if errors.Is(err, ErrEnd) {
+				t.end(err)
+				return
 			}
 			t.log.Error("a memtable could not be written; nothing is lost, and it is tried again: look at free space, inodes, "+
 				"descriptors (ulimit -n) and mappings (vm.max_map_count)", "dir", t.b.Opts().Dir, "error", err)
@@ -229,42 +288,46 @@ func (t *Tables) run() {
 			}
 		}
 		t.release(memtable)
-		<-t.slots
 	}
 }
 
-// await waits until Badger has flushed what it found itself: what is older becomes a table first.
-func (t *Tables) await(memtable unsafe.Pointer) {
+// await waits until Badger has flushed what it found itself: what is older becomes a table first. It is false if nothing is to be flushed
+// any more.
+func (t *Tables) await(memtable unsafe.Pointer) bool {
 	t.lock.Lock()
 	defer t.lock.Unlock()
-	for (*t.waiting)[0] != memtable {
+	for t.ended == nil && (*t.waiting)[0] != memtable {
 		t.flushed.Wait()
 	}
+	return t.ended == nil
 }
 
 // release lets go of a memtable that is a table now.
 func (t *Tables) release(memtable unsafe.Pointer) {
 	t.lock.Lock()
-	defer t.lock.Unlock()
 	*t.waiting = (*t.waiting)[1:]
-	t.list(memtable).DecrRef() // the last one removes the log
+	t.ours--
+	t.flushed.Broadcast()
+	t.lock.Unlock()
+	t.list(memtable).DecrRef() // who reads it has a reference; the last one removes the log, which takes a while
 }
 
 func (t *Tables) list(memtable unsafe.Pointer) *skl.Skiplist {
 	return *(**skl.Skiplist)(unsafe.Add(memtable, t.at.list))
 }
 
-func (t *Tables) file(memtable unsafe.Pointer) *os.File {
+// mapped is the log of a memtable.
+func (t *Tables) mapped(memtable unsafe.Pointer) *z.MmapFile {
 	log := *(*unsafe.Pointer)(unsafe.Add(memtable, t.at.log))
-	return (*(**z.MmapFile)(unsafe.Add(log, t.at.file))).Fd
+	return *(**z.MmapFile)(unsafe.Add(log, t.at.file))
 }
 
-// end is where the log of a memtable ends.
-func (t *Tables) end(memtable unsafe.Pointer) *uint32 {
+// endOfLog is where the log of a memtable ends.
+func (t *Tables) endOfLog(memtable unsafe.Pointer) *uint32 {
 	return (*uint32)(unsafe.Add(*(*unsafe.Pointer)(unsafe.Add(memtable, t.at.log)), t.at.end))
 }
 
-// newMemTable is Badger's, which shows it to nobody. The lock is held.
+// newMemTable is Badger's, which shows it to nobody. Badger calls it under its lock, for a counter that nobody else uses.
 //
 //go:linkname newMemTable github.com/dgraph-io/badger/v4.(*DB).newMemTable
 func newMemTable(b *badger.DB) (unsafe.Pointer, error)

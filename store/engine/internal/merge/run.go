@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 
 	"github.com/dgraph-io/badger/v4/table"
@@ -25,6 +26,10 @@ type Run struct {
 
 // ErrQuit says that a merge was given up because it was told to.
 var ErrQuit = errors.New("the merge was given up")
+
+// yieldEvery is how many entries are written before those who wait for a processor come first: a merge is at work for tenths of
+// a second, and would have a processor for 10 ms at a time, where a commit takes one.
+const yieldEvery = 32
 
 const (
 	// deleted is the bit of a value's Meta that says that the key was deleted.
@@ -121,7 +126,7 @@ func (r *Run) build(p *Plan, w *writer) error {
 // fill adds what a table gets: all, if the plan names no size. It ends between two keys.
 func (r *Run) fill(p *Plan, it y.Iterator, b *sstable.Builder) {
 	var first, last, done []byte // keys with versions
-	n := 0
+	n, added := 0, 0
 	for ; it.Valid(); it.Next() {
 		key := it.Key()
 		if len(done) > 0 && y.SameKey(key, done) {
@@ -145,6 +150,9 @@ func (r *Run) fill(p *Plan, it y.Iterator, b *sstable.Builder) {
 			}
 		}
 		b.Add(key, value)
+		if added++; added%yieldEvery == 0 {
+			runtime.Gosched()
+		}
 	}
 }
 
