@@ -38,7 +38,7 @@ func TestWrite_ALogThatIsCutHasWholeTransactions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tables.Stop(false)
+	defer tables.Stop(true)
 	names, err := filepath.Glob(filepath.Join(dir, "*.mem"))
 	if err != nil || len(names) != 1 {
 		t.Fatalf("logs %v, %v", names, err)
