@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 
 	"github.com/dgraph-io/badger/v4"
 
@@ -50,7 +49,8 @@ type DB struct {
 	merger   merger
 	tables   *memtable.Tables // of b
 	stall    int              // how many tables of the first level keep memtables from being flushed
-	stopping atomic.Bool      // no flush waits for a merge any more
+	stopping chan struct{}    // closed by stop: no flush waits for a merge any more
+	stop     func()
 
 	closeOnce sync.Once
 	closeErr  error         // of Close
@@ -98,7 +98,8 @@ func (d *DB) takeOver(b *badger.DB) (err error) {
 	if d.levels, err = levelsOf(b); err != nil {
 		return err
 	}
-	d.stopping.Store(false)
+	stopping := make(chan struct{})
+	d.stopping, d.stop = stopping, sync.OnceFunc(func() { close(stopping) })
 	if d.tables, err = memtable.Start(b, d.log, d.flush); err != nil {
 		return err
 	}
@@ -109,7 +110,7 @@ func (d *DB) takeOver(b *badger.DB) (err error) {
 
 // shut closes Badger, when what is in memory is flushed; that of a DB that is damaged stays in its logs.
 func (d *DB) shut() error {
-	d.stopping.Store(true)
+	d.stop()
 	d.tables.Stop(d.damage() != nil)
 	d.merger.stop()
 	return d.b.Close()
@@ -150,7 +151,7 @@ func (d *DB) Close() error {
 			d.closeErr = d.syncPartitions(d.open(), true)
 		}
 		if d.tooFull() {
-			d.stopping.Store(true)
+			d.stop()
 			d.tables.Stop(true)
 			d.merger.stop()
 			// Badger would write what is in memory, into tables that lack pages. It stays as after a

@@ -24,9 +24,7 @@ func (d *DB) flush(t y.Iterator) (err error) {
 			err = fmt.Errorf("%w: %w", memtable.ErrEnd, wrong)
 		}
 	}()
-	for d.damage() == nil && !d.stopping.Load() && d.levels.first() >= d.stall {
-		time.Sleep(stallInterval)
-	}
+	d.awaitMerges()
 	if wrong := d.damage(); wrong != nil {
 		return fmt.Errorf("%w: %w", memtable.ErrEnd, wrong)
 	}
@@ -47,6 +45,21 @@ func (d *DB) flush(t y.Iterator) (err error) {
 	}
 	merge.Drop([]*table.Table{made}) // Badger has its own reference
 	return nil
+}
+
+// awaitMerges returns when the first level has not too many tables, the DB is damaged, or it is being closed.
+func (d *DB) awaitMerges() {
+	tick := time.NewTicker(stallInterval)
+	defer tick.Stop()
+	for d.levels.first() >= d.stall {
+		select {
+		case <-d.health.damaged:
+			return
+		case <-d.stopping:
+			return
+		case <-tick.C:
+		}
+	}
 }
 
 func (d *DB) endFlushes(what string, cause error) error {

@@ -34,7 +34,7 @@ func OpenTiny(dir string) (*Tiny, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &DB{dir: dir, log: log, b: b, cfg: cfg, syncFile: syncFile, stall: 100}
+	d := &DB{dir: dir, log: log, b: b, cfg: cfg, syncFile: syncFile, stall: 100, stop: func() {}}
 	d.health.damaged = make(chan struct{})
 	d.health.entered()
 	d.o = newOracle(b.MaxVersion(), func(uint64) {})
