@@ -23,27 +23,43 @@ func TestEIO_AMappedFileOfTheEngine(t *testing.T) {
 	if runtime.GOARCH != "amd64" && runtime.GOARCH != "arm64" {
 		t.Skip("mapped files are not guarded here: the process ends")
 	}
-	for _, pattern := range []string{"*.sst", "*.mem"} {
-		t.Run(pattern, func(t *testing.T) {
-			t.Parallel()
-			d := startOnDisk(t)
-			d.many(30)
-			d.up.stop() // it writes a table
-			d.up.start()
-			d.goOn()
-			if err := os.Truncate(d.path("engine/"+pattern), 0); err != nil {
-				t.Fatal(err)
-			}
-			d.check("after the fault")
-			d.goOn()
-			poll.Until(t, func() error {
-				return poll.Unless(strings.Contains(d.up.output(), "the engine is damaged"), "nothing is said of the engine")
-			})
-			d.check("in the same process")
-			lives(t, d.up)
-			d.starts()
-		})
+	t.Parallel()
+	d := startOnDisk(t)
+	d.many(30)
+	d.up.stop() // it writes a table
+	d.up.start()
+	d.goOn()
+	if err := os.Truncate(d.path("engine/*.sst"), 0); err != nil {
+		t.Fatal(err)
 	}
+	d.check("after the fault")
+	d.goOn()
+	poll.Until(t, func() error {
+		return poll.Unless(strings.Contains(d.up.output(), "the engine is damaged"), "nothing is said of the engine")
+	})
+	d.check("in the same process")
+	lives(t, d.up)
+	d.starts()
+}
+
+// TestEIO_TheEnginesLogCannotBeWritten makes every write of the log of the engine's memtable fail while the process runs: what
+// was written since the last good sync is not believed, the engine is opened anew, and nothing that was acknowledged is lost.
+func TestEIO_TheEnginesLogCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	d := startOnDisk(t)
+	d.many(30)
+	fault := inject(t, d.up.Cmd.Process.Pid, d.path("engine/*.mem"), "pwrite64:error=EIO")
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	t.Logf("a write while the log cannot be written: %v", d.one(ctx))
+	poll.Until(t, func() error {
+		return poll.Unless(fault.injected() > 0 && strings.Contains(d.up.output(), "a commit could not be written"), "nothing is said of the engine")
+	})
+	fault.end()
+	d.goOn()
+	d.check("in the same process")
+	lives(t, d.up)
+	d.starts()
 }
 
 // TestEIO_TheLogCannotBeRead makes every read of a log's file fail while the process runs: who

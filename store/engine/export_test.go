@@ -89,8 +89,8 @@ func Claimed(db *DB) int64 {
 // CloseWithin bounds the wait for Badger to close when tables are handed over, or db is renewed.
 func CloseWithin(db *DB, d time.Duration) { db.loading.closing = d }
 
-// AwaitBadger waits until Badger is closed.
-func AwaitBadger(db *DB) error { return db.b.Close() }
+// AwaitBadger waits until Badger is closed, as whoever gave it up has begun to.
+func AwaitBadger(db *DB) error { return db.shut() }
 
 // Levels returns how many tables each level has.
 func Levels(db *DB) (tables []int) {
