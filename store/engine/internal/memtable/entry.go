@@ -5,6 +5,8 @@ import (
 	"hash/crc32"
 	"math"
 	"strconv"
+
+	"github.com/dgraph-io/badger/v4/y"
 )
 
 // What Badger's logs and tables say of an entry.
@@ -16,8 +18,6 @@ const (
 
 // txnEndKey is the key of the entry that ends a transaction.
 const txnEndKey = "!badger!txn"
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // meta is what Badger says of the write, in a log and in a table.
 func (w *Write) meta() byte {
@@ -44,7 +44,7 @@ func appendEntry(dst []byte, meta byte, key []byte, ts uint64, value []byte) []b
 	dst = append(dst, 0) // it never expires
 	dst = appendVersioned(dst, key, ts)
 	dst = append(dst, value...)
-	return binary.BigEndian.AppendUint32(dst, crc32.Checksum(dst[begin:], castagnoli))
+	return binary.BigEndian.AppendUint32(dst, crc32.Checksum(dst[begin:], y.CastagnoliCrcTable))
 }
 
 const versionBytes = 8

@@ -135,12 +135,9 @@ func (b *Builder) Finish() error {
 	return b.err
 }
 
-// castagnoli is of the checksums.
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // appendChecksum appends the checksum of data, as a message of Badger's, and the length of that.
 func appendChecksum(dst, data []byte) []byte {
-	sum := crc32.Checksum(data, castagnoli)
+	sum := crc32.Checksum(data, y.CastagnoliCrcTable)
 	before := len(dst)
 	if sum != 0 { // protocol buffers leave out what is zero, as is the number of this kind of checksum
 		dst = append(dst, 2<<3) // field 2, a varint
