@@ -409,9 +409,10 @@ func (p *process) reason(err error) error {
 	if exit, ok := errors.AsType[*exec.ExitError](p.state); ok {
 		status, ok := exit.Sys().(syscall.WaitStatus)
 		switch {
-		// Go's collector does not stand that it is refused memory: it may end by a segmentation violation.
+		// Go's collector does not stand that it is refused memory: it may end by a segmentation violation, or by a thread
+		// for which there is no stack.
 		case exit.ExitCode() == exitMemory, says("out of memory"), says("cannot allocate memory"), says("failed to allocate"),
-			says("SIGSEGV: segmentation violation"):
+			says("SIGSEGV: segmentation violation"), says("pthread_create failed"), says("failed to create new OS thread"):
 			return ErrMemory
 		case says("stack exceeds"), says("stack overflow"):
 			return ErrDepth

@@ -20,11 +20,13 @@ import (
 // newEngine returns an engine whose processes are this test binary.
 func newEngine(t testing.TB, cfg script.Config) *script.Engine {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
+	if cfg.Command == nil {
+		self, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.Command = []string{self}
 	}
-	cfg.Command = []string{self}
 	e, err := script.NewEngine(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -210,6 +212,24 @@ func TestEngine_Hostile(t *testing.T) {
 		}
 		if got := body(t, e, `function (a) { __.response.setBody(a + 1) }`, `41`); got != `42` {
 			t.Errorf("behind %s: %s", name, got)
+		}
+	}
+}
+
+// TestEngine_RefusedMemory: however a process ends to which the system refuses memory, the script is told that it needs too much.
+func TestEngine_RefusedMemory(t *testing.T) {
+	for _, last := range []string{
+		"fatal error: runtime: out of memory",
+		"fatal error: runtime: cannot allocate memory",
+		"SIGSEGV: segmentation violation",
+		"runtime/cgo: pthread_create failed: Resource temporarily unavailable",
+		"runtime: failed to create new OS thread (have 9 already; errno=11)",
+	} {
+		e := newEngine(t, script.Config{Command: []string{
+			"/bin/sh", "-c", `echo "millrace script 1"; head -c 1 >/dev/null; echo "$1" >&2; kill -ABRT $$`, "sh", last,
+		}})
+		if _, err := e.Run(t.Context(), program(`function () {}`), nothing); !errors.Is(err, script.ErrMemory) {
+			t.Errorf("%s: %v", last, err)
 		}
 	}
 }
