@@ -93,7 +93,7 @@ func Start(ctx context.Context, c Crowd, roots ...int) *Running {
 	r.group, r.ctx = errgroup.WithContext(ctx)
 	for w := range c.Writers {
 		r.group.Go(func() error {
-			latencies := make(measure.Latencies, 0, 1<<16) // of its own: writers do not wait for each other
+			latencies := measure.Latencies{} // of its own: writers do not wait for each other
 			for n := 0; !r.stopped.Load(); n++ {
 				counts := r.measuring.Load()
 				start := time.Now()
