@@ -412,14 +412,14 @@ func TestAMergeOfADamagedBlockIsTold(t *testing.T) {
 				openDB(t, t.TempDir())
 			}
 			first := filepath.Join(t.TempDir(), "db")
-			versions(t, first, 2)
+			versions(t, first, engine.Level0Max-1)
 			writing := openDB(t, first)
 			put(t, openPartition(t, writing, partA), &engine.Schema{}, item(key(t, "k"), "later", `{}`))
-			dir := copyOf(t, first) // two tables, and a log that becomes the third: all are merged
+			dir := copyOf(t, first) // a log becomes the table that has all be merged
 			must(t, writing.Close())
 			tables := tablesIn(t, dir)
-			if len(tables) != 2 {
-				t.Fatalf("%d tables, want 2", len(tables))
+			if len(tables) != engine.Level0Max-1 {
+				t.Fatalf("%d tables, want %d", len(tables), engine.Level0Max-1)
 			}
 			behind, err := engine.BehindBlocks(tables[1])
 			must(t, err)

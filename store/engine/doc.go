@@ -46,17 +46,25 @@
 // bytes himself, when Badger has looked there:
 //
 //	who reads     looks at the ends of the blocks            when
-//	get           that may have the key, in each level       before it returns
+//	get           that may have the key                      before it reads them
 //	scan          between where it began and where it is     when it ends, or goes elsewhere
 //	merge         of all tables that it merges               before they are replaced
 //
-// That finds all that Badger passed over when it read. A block that a get or a scan did not get is still in
-// a table of its level when they look, or a merge has taken the table away: then that merge has read the block, and
+// That finds all that Badger passed over when it read. A block that a scan did not get is still in
+// a table of its level when it looks, or a merge has taken the table away: then that merge has read the block, and
 // compared it. Badger may have looked at fewer blocks than these, never at others.
 //
 // The index of a table is compared with its checksum when the DB is opened, before a merge
 // replaces the table, and by Scrub. Where its page is dropped from memory and comes back from
 // the disk changed, while the DB is open, a get may find nothing until then.
+//
+// # Gets
+//
+// A get ends with the first version that it finds (get.go), where Badger's looks on to the last level: of a key, what is newer stands
+// in newer memtables, and in levels above those of what is older. That rests on three things: of a key, each
+// commit has a greater timestamp than the one before it, because a partition has one commit at a time (oracle); the oldest is flushed and
+// merged first, and what is made of it is there before it goes (merger); and what a load brings has keys that nothing else has. Who goes by ascending keys that are far apart gets each: an iterator that seeks
+// looks into all tables.
 //
 // # Writes
 //

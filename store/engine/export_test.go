@@ -14,6 +14,9 @@ import (
 	"github.com/millrace/millrace/feed/document"
 )
 
+// Level0Max is from how many tables on the first level is merged.
+const Level0Max = level0Max
+
 // OnSync makes db call f with the name of every file before it syncs it.
 func OnSync(db *DB, f func(name string)) {
 	db.syncFile = func(name string) error {

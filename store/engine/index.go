@@ -20,21 +20,18 @@ func (s *Snapshot) IndexItems(index uint32, value, after []byte) iter.Seq2[*View
 		items := s.newFinder()
 		defer items.close()
 		v := &View{s: s}
-		var key []byte
-		show := func(value []byte) error { return v.set(key, value) }
 		for entry, err := range s.IndexEntries(index, value, after) {
 			if err != nil {
 				yield(nil, err)
 				return
 			}
-			item := items.find(entry)
-			if item == nil {
-				continue // an entry that an unclean stop left behind
-			}
-			key = item.Key()
-			if err := item.Value(show); err != nil {
-				yield(nil, wrapRead(err))
+			ok, err := items.find(entry, v)
+			if err != nil {
+				yield(nil, err)
 				return
+			}
+			if !ok {
+				continue // an entry that an unclean stop left behind
 			}
 			if !yield(v, nil) {
 				return
@@ -44,61 +41,71 @@ func (s *Snapshot) IndexItems(index uint32, value, after []byte) iter.Seq2[*View
 }
 
 const (
-	// stepsMax is how many items a finder steps over before it seeks: a seek takes
+	// stepsMax is how many items a finder steps over before it gets one: a get takes
 	// about as long as that many steps.
-	stepsMax = 12
-	// missesMax is how many searches in a row may end with a seek before the finder
-	// seeks at once, and retryEvery how often it then tries to step again.
+	stepsMax = 4
+	// missesMax is how many searches in a row may end with a get before the finder
+	// gets at once, and retryEvery how often it then tries to step again.
 	missesMax  = 4
 	retryEvery = 64
 )
 
 // finder finds items by ascending item keys. Where they are close together it steps
-// from one to the next, where they are far apart it seeks.
+// from one to the next, where they are far apart it gets each. To have the iterator seek
+// would look into all tables, a get looks into few.
 type finder struct {
+	s       *Snapshot
 	it      *iterator
 	target  []byte // whole key
 	began   bool
 	misses  int
-	skipped int // seeks since the last try to step
+	skipped int // gets since the last try to step
 }
 
 func (s *Snapshot) newFinder() *finder {
 	prefix := appendPrefix(nil, s.prefix, kindItem)
-	return &finder{it: s.p.d.iterate(s.txn, badger.IteratorOptions{Prefix: prefix}), target: prefix}
+	return &finder{s: s, it: s.p.d.iterate(s.txn, badger.IteratorOptions{Prefix: prefix}), target: prefix}
 }
 
 func (f *finder) close() { f.it.Close() }
 
-// find returns the item with that item key, which must lie behind the one before;
-// nil if there is none. It is valid until the next find.
-func (f *finder) find(itemKey []byte) *badger.Item {
+// find shows in v the item with that item key, which must lie behind the one before;
+// false if there is none. What v shows is valid until the next find.
+func (f *finder) find(itemKey []byte, v *View) (ok bool, err error) {
 	f.target = append(f.target[:prefixLen+1], itemKey...)
-	c := -1
-	if f.began && f.tries() {
-		c = f.step()
+	if f.misses >= missesMax {
+		if f.skipped++; f.skipped < retryEvery {
+			return f.get(v)
+		}
+		f.skipped, f.misses, f.began = 0, missesMax-1, false // steps from here, as long as none misses
 	}
-	if c < 0 {
+	if !f.began {
 		f.began = true
 		f.it.Seek(f.target)
-		c = f.compare()
 	}
-	if c != 0 {
-		return nil
+	switch c := f.step(); {
+	case c < 0:
+		return f.get(v)
+	case c > 0:
+		return false, nil
 	}
-	return f.it.Item()
+	item := f.it.Item()
+	if err := item.Value(func(value []byte) error { return v.set(item.Key(), value) }); err != nil {
+		return false, wrapRead(err)
+	}
+	return true, nil
 }
 
-// tries tells whether stepping is worth a try.
-func (f *finder) tries() bool {
-	if f.misses < missesMax {
-		return true
+// get is find without the iterator, which stays where it is.
+func (f *finder) get(v *View) (ok bool, err error) {
+	value, err := f.s.p.d.get(f.s.txn, f.target)
+	if err != nil || value == nil {
+		return false, err
 	}
-	if f.skipped++; f.skipped < retryEvery {
-		return false
+	if err := v.set(f.target, value); err != nil {
+		return false, wrapRead(err)
 	}
-	f.skipped = 0
-	return true
+	return true, nil
 }
 
 // step steps to the target and returns a negative number if it is further away than

@@ -24,7 +24,7 @@ const (
 	mergeRetry = time.Second
 
 	// levelFactor is how many times as large as the level above it a level gets.
-	levelFactor = 10
+	levelFactor = 8
 )
 
 // merger merges tables of Badger, which does not do so itself here: see the package's documentation.

@@ -286,8 +286,11 @@ func (w *tinyWorld) compare(ts uint64, want map[string]string) {
 	if !maps.Equal(got, want) {
 		w.t.Fatalf("after %d writes %d keys are seen at %d, want %d, or others", w.ts, len(got), ts, len(want))
 	}
-	for range 50 {
+	for i := range 50 {
 		key := fmt.Sprintf("key-%04d", w.r.IntN(2000))
+		if i < 3 {
+			key = fmt.Sprintf("hot-%d", i)
+		}
 		item, err := txn.Get([]byte(key))
 		value, there := want[key]
 		if errors.Is(err, badger.ErrKeyNotFound) != !there {
@@ -299,6 +302,9 @@ func (w *tinyWorld) compare(ts uint64, want map[string]string) {
 			if string(got) != value {
 				w.t.Fatalf("at %d the key %s has another value", ts, key)
 			}
+		}
+		if got, err := w.db.Get(ts, []byte(key)); err != nil || string(got) != value || (got != nil) != there {
+			w.t.Fatalf("at %d the engine's get of %s: %d bytes, %v, want %d, there %v", ts, key, len(got), err, len(value), there)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package engine
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"iter"
 
 	"github.com/dgraph-io/badger/v4"
@@ -199,18 +198,11 @@ func (s *Snapshot) Find(itemKey []byte) (*View, error) {
 		return nil, s.err
 	}
 	key := append(appendPrefix(make([]byte, 0, prefixLen+1+len(itemKey)), s.prefix, kindItem), itemKey...)
-	item, err := s.p.d.get(s.txn, key)
-	if errors.Is(err, badger.ErrKeyNotFound) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, wrapRead(err)
+	value, err := s.p.d.get(s.txn, key)
+	if err != nil || value == nil {
+		return nil, err
 	}
 	v := &View{s: s}
-	value, err := item.ValueCopy(nil)
-	if err != nil {
-		return nil, wrapRead(err)
-	}
 	if err := v.set(key, value); err != nil {
 		return nil, wrapRead(err)
 	}
@@ -218,7 +210,7 @@ func (s *Snapshot) Find(itemKey []byte) (*View, error) {
 }
 
 // Finder finds items by item keys that ascend: it steps from one to the next where
-// they are close together. Close it.
+// they are close together, and gets each where they are not. Close it.
 type Finder struct {
 	f finder
 	v View
@@ -235,12 +227,9 @@ func (s *Snapshot) NewFinder() (*Finder, error) {
 // Find returns the item with an item key, which must lie behind that of the call
 // before; nil if there is none. It is valid until the next call.
 func (f *Finder) Find(itemKey []byte) (*View, error) {
-	item := f.f.find(itemKey)
-	if item == nil {
-		return nil, nil
-	}
-	if err := item.Value(func(value []byte) error { return f.v.set(item.Key(), value) }); err != nil {
-		return nil, wrapRead(err)
+	ok, err := f.f.find(itemKey, &f.v)
+	if !ok {
+		return nil, err
 	}
 	return &f.v, nil
 }

@@ -56,6 +56,13 @@ func (t *Tiny) Write(ts uint64, key, value []byte) error {
 	return t.d.tables.Write(ts, []memtable.Write{{Key: key, Value: value, Delete: value == nil}})
 }
 
+// Get returns what a key has at a timestamp, nil if nothing.
+func (t *Tiny) Get(ts uint64, key []byte) ([]byte, error) {
+	txn := t.NewTransactionAt(ts, false)
+	defer txn.Discard()
+	return t.d.get(txn, key)
+}
+
 // Merge merges what is to be merged next; false if nothing is.
 func (t *Tiny) Merge() (more bool, err error) { return t.d.merger.next(merge.Choose) }
 

@@ -21,43 +21,9 @@ import (
 //	its length, to more than all   the length cannot be         see below
 //
 // The last error is made of nothing that could be counted, and kept from whoever reads
-// like the others. So who has read looks at the lengths behind the blocks in which Badger
+// like the others. So who has scanned looks at the lengths behind the blocks in which Badger
 // has looked, as they are then. A block that Badger could not read is still there, unless a
-// merge has taken its table away meanwhile; and a merge looks before that, too.
-
-// checkGet looks at the blocks in which Badger looks for a key. The error is
-// *DamagedError if what it found, or did not find, is not to be believed.
-func (d *DB) checkGet(key []byte) error {
-	hash := y.Hash(key)
-	for i := range d.levels.of {
-		if at := d.levels.of[i].checkGet(key, hash, i == 0); at != nil {
-			return d.fail(at.damage())
-		}
-	}
-	return nil
-}
-
-// checkGet is DB.checkGet for one level. Nobody takes a table away meanwhile, because
-// whoever does needs the lock.
-func (l *level) checkGet(key []byte, hash uint32, first bool) *badTrailer {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	// Under the lock and not with hold, as checkScan does it: a get looks at a few blocks of a table,
-	// for which nobody waits long.
-	tables := *l.tables
-	if !first {
-		tables = overlapping(tables, key, key)
-	}
-	for _, t := range tables {
-		if !overlaps(t, key, key) || t.DoesNotHave(hash) {
-			continue // Badger looks at none of its blocks
-		}
-		if at := checkRange(t, key, key); at != nil {
-			return at
-		}
-	}
-	return nil
-}
+// merge has taken its table away meanwhile; and a merge looks before that, too. A get looks at them before it reads.
 
 // checkScan looks at all blocks in which keys from lo to hi may be; a nil hi is the end.
 // The DB is damaged if Badger cannot have read one of them.

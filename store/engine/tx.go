@@ -2,11 +2,8 @@ package engine
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"unsafe"
-
-	"github.com/dgraph-io/badger/v4"
 
 	"github.com/millrace/millrace/store/engine/internal/memtable"
 )
@@ -101,44 +98,6 @@ func (t *tx) forget() {
 	t.writes, t.bytes = t.writes[:0], 0
 }
 
-// get returns what a key has. No block in which it may stand was passed over.
-func (d *DB) get(txn *badger.Txn, key []byte) (*badger.Item, error) {
-	item, err := txn.Get(key)
-	if wrong := d.checkGet(key); wrong != nil {
-		return nil, wrong
-	}
-	return item, err
-}
-
-// getValue returns a copy of the value of a key, nil if there is none, put together
-// from its chunks if it was cut.
-func getValue(d *DB, txn *badger.Txn, key []byte) ([]byte, error) {
-	item, err := d.get(txn, key)
-	if errors.Is(err, badger.ErrKeyNotFound) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("engine: read: %w", err)
-	}
-	var value []byte
-	// What Value passes is memory of this item alone: values never come from the
-	// value log, whose memory is shared.
-	err = item.Value(func(v []byte) error {
-		value = v
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("engine: read: %w", err)
-	}
-	if len(value) == 0 {
-		return nil, corrupt("key %x has no value", key)
-	}
-	if value[0] == valueChunked {
-		return joinChunks(d, txn, key, value)
-	}
-	return value, nil
-}
-
 // A value of inlineMax or more stands in chunks: under its key only their number
 // and its size are kept.
 
@@ -158,33 +117,4 @@ func chunkKey(key []byte, n uint32) []byte {
 	k = append(k, kindChunk)
 	k = append(k, key[prefixLen:]...)
 	return binary.BigEndian.AppendUint32(k, n)
-}
-
-// joinChunks returns the value of a key whose stored form is head.
-func joinChunks(d *DB, txn *badger.Txn, key, head []byte) ([]byte, error) {
-	r := reader{b: head[1:]}
-	n, size := r.uvarint(), r.uvarint()
-	if r.bad || size > 1<<30 || uint64(chunks(int(size))) != n {
-		return nil, corrupt("key %x has the value %x", key, head)
-	}
-	value := make([]byte, 0, size)
-	for i := range uint32(n) {
-		item, err := d.get(txn, chunkKey(key, i))
-		if err != nil {
-			return nil, corrupt("chunk %d of key %x: %v", i, key, err)
-		}
-		err = item.Value(func(v []byte) error {
-			if len(v) > 0 {
-				value = append(value, v[1:]...)
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, fmt.Errorf("engine: read: %w", err)
-		}
-	}
-	if uint64(len(value)) != size {
-		return nil, corrupt("key %x has %d bytes in chunks, want %d", key, len(value), size)
-	}
-	return value, nil
 }

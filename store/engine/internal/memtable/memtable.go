@@ -226,6 +226,33 @@ func (t *Tables) Write(ts uint64, writes []Write) error {
 	return nil
 }
 
+// Get returns a copy of the newest version of a key up to the one with which at ends (y.KeyWithTs), nil if that says that the key was deleted;
+// false if no memtable has one.
+func (t *Tables) Get(at []byte) (value []byte, ok bool) {
+	// Under the lock, for which those who write wait when a memtable is full: to look at each of a few takes a microsecond.
+	t.lock.RLock()
+	defer t.lock.RUnlock()
+	v := t.list(*t.current).Get(at)
+	for i := len(*t.waiting) - 1; i >= 0 && isNone(v); i-- {
+		v = t.list((*t.waiting)[i]).Get(at)
+	}
+	if isNone(v) {
+		return nil, false
+	}
+	return Value(v), true
+}
+
+// isNone tells whether a skiplist had nothing.
+func isNone(v y.ValueStruct) bool { return v.Meta == 0 && v.Value == nil }
+
+// Value returns a copy of a value in a memtable or a table, nil if that says that the key was deleted.
+func Value(v y.ValueStruct) []byte {
+	if v.Meta&metaDeleted != 0 {
+		return nil
+	}
+	return append(make([]byte, 0, len(v.Value)), v.Value...)
+}
+
 // makeRoom puts a new memtable in the place of one that is full, when fewer than most wait.
 func (t *Tables) makeRoom() error {
 	memtable := *t.current

@@ -48,7 +48,7 @@ func (p *Plan) Bytes() int64 { return bytesOf(p.Top) + bytesOf(p.Bottom) }
 
 // Choose returns what is to be merged next, nil if nothing is.
 //
-// The last level has most of the data, and the target of each one above is a tenth of that below, down to
+// The last level has most of the data, and the target of each one above is a part of that below (Sizes.Multiplier), down to
 // Sizes.BaseBytes: that one is the base level, and those between it and the first stay empty. A level
 // has a score, how much it has beside its target, and what has more than its target is merged: the level
 // whose score is highest beside that of the level below, because what is merged into a level that is too
