@@ -110,7 +110,7 @@ type Config struct {
 
 	// DiskReserve is the free space, in bytes, below which writes are refused with
 	// 507, on the disk of the data directory and on that of the embedded server's
-	// logs. The engine may need 200 MiB at once with its defaults, and on a disk that is
+	// logs. The engine may need 232 MiB at once with its defaults, and on a disk that is
 	// full then its partitions answer nothing until there is room. The load of a snapshot
 	// leaves as much free, and waits until it can. Default 1 GiB; negative turns the guard off.
 	DiskReserve int64 `yaml:"diskReserve"`
