@@ -46,7 +46,7 @@
 // bytes himself, when Badger has looked there:
 //
 //	who reads     looks at the ends of the blocks            when
-//	get           that may have the key                      before it reads them
+//	get           that may have the key                      when a table shows nothing
 //	scan          between where it began and where it is     when it ends, or goes elsewhere
 //	merge         of all tables that it merges               before they are replaced
 //
@@ -60,11 +60,15 @@
 //
 // # Gets
 //
-// A get ends with the first version that it finds (get.go), where Badger's looks on to the last level: of a key, what is newer stands
-// in newer memtables, and in levels above those of what is older. That rests on three things: of a key, each
-// commit has a greater timestamp than the one before it, because a partition has one commit at a time (oracle); the oldest is flushed and
-// merged first, and what is made of it is there before it goes (merger); and what a load brings has keys that nothing else has. Who goes by ascending keys that are far apart gets each: an iterator that seeks
-// looks into all tables.
+// A get looks at a memtable or a table only if that has a version above what was found until then (get.go); Badger's looks at all
+// that may have the key. From the newest to the oldest that is nearly always the first in which the key stands. It is no more than
+// nearly: whoever trusts in the order of levels would read an older value where
+//
+//   - a process is killed while an iterator has a memtable whose table is written: Badger finds the log that is left, and makes the
+//     newest table of the first level of it, though later ones have been written. That log is emptied now, but not synced;
+//   - Badger's own merges, in releases before, gave what they merged in the first level a greater number than tables that are newer.
+//
+// A caller with ascending keys that are far apart gets each of them: an iterator that seeks looks into all tables.
 //
 // # Writes
 //

@@ -8,35 +8,34 @@ import (
 	"github.com/millrace/millrace/store/engine/internal/memtable"
 )
 
-// get returns a copy of what a key has for who reads by txn, nil if it has nothing. No block in which it may stand was passed over, and
-// the DB is not closed meanwhile: txn is of a commit or a snapshot.
+// get returns a copy of the value of a key as a transaction sees it, nil if there is none. No block in which it may stand was
+// passed over. The DB is not closed meanwhile: the transaction is that of a commit or of a snapshot.
 //
-// It ends with the first version that it comes upon. What is newer stands above what is older, in memtables before tables and in each
-// level before those below, but Badger's own get goes on to the last level, because it lets whoever writes name versions as he
-// likes. An item that is written again and again stands in most tables of the first level, each a block to be compared with its
-// checksum.
+// What has no version above the one that was found is not looked at. Badger's own get looks at all tables that may have the key,
+// and an item that is written again and again stands in most tables of the first level, each of them a block to be compared with
+// its checksum. Where a version stands is no proof of its age: see doc.go.
 func (d *DB) get(txn *badger.Txn, key []byte) ([]byte, error) {
 	at := y.KeyWithTs(key, txn.ReadTs())
-	if value, ok := d.tables.Get(at); ok {
-		return value, nil
-	}
+	newest := d.tables.Get(at)
 	hash := y.Hash(key)
+	var room [8]*table.Table
 	for i := range d.levels.of {
-		value, ok, wrong := d.levels.of[i].get(at, hash, i == 0)
+		held := d.levels.of[i].holdNewer(room[:0], key, hash, newest.Version, i == 0)
+		if len(held) == 0 {
+			continue
+		}
+		found, wrong := d.newestIn(held, at, newest)
 		if wrong != nil {
 			return nil, d.fail(wrong.damage())
 		}
-		if ok {
-			return value, nil
-		}
+		newest = found
 	}
-	return nil, nil
+	return newest.Value, nil
 }
 
-// get is DB.get for one level. Nobody takes a table away meanwhile, because whoever does needs the lock, and nobody waits for
-// that for long: a get looks at a few blocks.
-func (l *level) get(at []byte, hash uint32, first bool) (value []byte, ok bool, wrong *badTrailer) {
-	key := y.ParseKey(at)
+// holdNewer appends the tables that may have a version of a key above one that is known, the newest of the first level before the
+// others. They stay until letGo: to read a block may take longer than anybody can wait for the lock.
+func (l *level) holdNewer(held []*table.Table, key []byte, hash uint32, version uint64, first bool) []*table.Table {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	tables := *l.tables
@@ -44,32 +43,49 @@ func (l *level) get(at []byte, hash uint32, first bool) (value []byte, ok bool, 
 		tables = overlapping(tables, key, key)
 	}
 	for i := range tables {
-		t := tables[i]
-		if first {
-			t = tables[len(tables)-1-i] // the newest stands last
-		}
-		if !overlaps(t, key, key) || t.DoesNotHave(hash) {
-			continue
-		}
-		if wrong := checkRange(t, key, key); wrong != nil {
-			return nil, false, wrong
-		}
-		if value, ok := getOf(t, at); ok {
-			return value, true, nil
+		t := tables[len(tables)-1-i]
+		if t.MaxVersion() > version && overlaps(t, key, key) && !t.DoesNotHave(hash) {
+			t.IncrRef()
+			held = append(held, t)
 		}
 	}
-	return nil, false, nil
+	return held
 }
 
-// getOf returns what a table has.
-func getOf(t *table.Table, at []byte) (value []byte, ok bool) {
+// newestIn returns the newest of what is known and of what tables have, and lets go of the tables.
+func (d *DB) newestIn(held []*table.Table, at []byte, newest memtable.Found) (memtable.Found, *badTrailer) {
+	defer func() { // also where a page cannot be read, which panics
+		for _, t := range held {
+			d.letGo(t)
+		}
+	}()
+	for _, t := range held {
+		if t.MaxVersion() <= newest.Version {
+			continue
+		}
+		found, ok := getOf(t, at)
+		switch {
+		case !ok:
+			// Nothing may be found because a block cannot be read.
+			if wrong := checkRange(t, y.ParseKey(at), y.ParseKey(at)); wrong != nil {
+				return newest, wrong
+			}
+		case found.Version > newest.Version:
+			newest = found
+		}
+	}
+	return newest, nil
+}
+
+// getOf returns the newest version that a table has, up to the one with which at ends; false if it has none.
+func getOf(t *table.Table, at []byte) (memtable.Found, bool) {
 	it := t.NewIterator(table.NOCACHE)
 	defer func() { _ = it.Close() }() // it was only read
 	it.Seek(at)
 	if !it.Valid() || !y.SameKey(at, it.Key()) {
-		return nil, false
+		return memtable.Found{}, false
 	}
-	return memtable.Value(it.Value()), true
+	return memtable.FoundIn(it.Value(), y.ParseTs(it.Key())), true
 }
 
 // getValue returns a copy of the value of a key, nil if there is none, put together

@@ -2,14 +2,20 @@ package engine_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
+	"github.com/dgraph-io/badger/v4"
+
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/integration/raced"
 	"github.com/millrace/millrace/store/engine"
 )
@@ -74,6 +80,75 @@ func TestAGetFindsWhatMovesDown(t *testing.T) {
 	wg.Wait()
 	if merges < 5 {
 		t.Errorf("%d merges", merges)
+	}
+}
+
+// TestAGetGoesByVersions: a log whose memtable is a table already is found again after a kill, and Badger makes the newest table of the
+// first level of it. What was written later is found all the same.
+func TestAGetGoesByVersions(t *testing.T) {
+	dir := t.TempDir()
+	db, err := engine.OpenTiny(dir)
+	must(t, err)
+	must(t, db.Write(1, []byte("key"), []byte("old")))
+	logs, err := filepath.Glob(filepath.Join(dir, "*.mem"))
+	must(t, err)
+	if len(logs) != 1 {
+		t.Fatalf("logs %v", logs)
+	}
+	old, err := os.ReadFile(logs[0])
+	must(t, err)
+	fillTiny(t, db, 2)
+	must(t, db.Write(1000, []byte("key"), []byte("new")))
+	must(t, db.Close())
+
+	must(t, os.WriteFile(logs[0], old, 0o600))
+	db, err = engine.OpenTiny(dir)
+	must(t, err)
+	poll.Until(t, func() error { // Badger writes it while others read
+		got, err := db.Get(2000, []byte("key"))
+		if err != nil || string(got) != "new" {
+			t.Fatalf("%q, %v", got, err)
+		}
+		logs, err := filepath.Glob(filepath.Join(dir, "*.mem"))
+		return errors.Join(err, poll.Unless(len(logs) == 1, "its log is still there"))
+	})
+	if got, err := db.Get(999, []byte("key")); err != nil || string(got) != "old" {
+		t.Errorf("before it was written again: %q, %v", got, err)
+	}
+	must(t, db.Close())
+}
+
+// fillTiny writes so much from a timestamp on that some memtables become tables.
+func fillTiny(t *testing.T, db *engine.Tiny, from uint64) {
+	t.Helper()
+	for ts := from; ts < from+400; ts++ {
+		must(t, db.Write(ts, fmt.Appendf(nil, "fill-%d", ts), bytes.Repeat([]byte("f"), 900)))
+	}
+}
+
+// TestAKillBringsNothingBack: an iterator keeps a memtable and its log when it is a table already. What was deleted since, and left out
+// by a merge, is not in the log that the next process finds.
+func TestAKillBringsNothingBack(t *testing.T) {
+	dir := t.TempDir()
+	db, err := engine.OpenTiny(dir)
+	must(t, err)
+	defer func() { must(t, db.Close()) }()
+	must(t, db.Write(1, []byte("key"), []byte("value")))
+	txn := db.NewTransactionAt(1, false)
+	defer txn.Discard()
+	reads := txn.NewIterator(badger.DefaultIteratorOptions)
+	defer reads.Close()
+
+	fillTiny(t, db, 2)
+	must(t, db.Write(1000, []byte("key"), nil)) // into another memtable
+	fillTiny(t, db, 1001)
+	db.Reads(2000)
+	must(t, db.Flatten())
+	killed, err := engine.OpenTiny(copyOf(t, dir))
+	must(t, err)
+	defer func() { must(t, killed.Close()) }()
+	if got, err := killed.Get(3000, []byte("key")); err != nil || got != nil {
+		t.Errorf("%q, %v", got, err)
 	}
 }
 

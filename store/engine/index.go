@@ -73,17 +73,24 @@ func (f *finder) close() { f.it.Close() }
 // false if there is none. What v shows is valid until the next find.
 func (f *finder) find(itemKey []byte, v *View) (ok bool, err error) {
 	f.target = append(f.target[:prefixLen+1], itemKey...)
-	if f.misses >= missesMax {
+	c := -1
+	switch {
+	case f.misses >= missesMax:
 		if f.skipped++; f.skipped < retryEvery {
 			return f.get(v)
 		}
-		f.skipped, f.misses, f.began = 0, missesMax-1, false // steps from here, as long as none misses
-	}
-	if !f.began {
+		f.skipped, f.misses = 0, missesMax-1 // the next one steps from here
+		c = f.seek()
+	case !f.began:
 		f.began = true
-		f.it.Seek(f.target)
+		c = f.seek()
+	default:
+		// Behind one gap items may be as close together as before it.
+		if c = f.step(); c < 0 && f.misses == 1 {
+			c = f.seek()
+		}
 	}
-	switch c := f.step(); {
+	switch {
 	case c < 0:
 		return f.get(v)
 	case c > 0:
@@ -106,6 +113,12 @@ func (f *finder) get(v *View) (ok bool, err error) {
 		return false, wrapRead(err)
 	}
 	return true, nil
+}
+
+// seek sends the iterator to the target, and compares.
+func (f *finder) seek() int {
+	f.it.Seek(f.target)
+	return f.compare()
 }
 
 // step steps to the target and returns a negative number if it is further away than

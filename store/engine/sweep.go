@@ -18,7 +18,7 @@ const (
 	// since: 1,000 items of 1 KB written again and again stood in 17 MB of tables at rest. In a larger DB
 	// that is a small part, a merge of it would write all levels anew, and commits would wait for it.
 	flattenAfter = 10 * time.Second
-	flattenMax   = 32 << 20
+	flattenMax   = level0Max * memTableDefault
 )
 
 // sweeper deletes what is under the prefixes of dropped and cleared partitions, and, in a small DB
@@ -143,7 +143,7 @@ func (d *DB) sweepPrefix(prefix uint32, quit <-chan struct{}) error {
 
 // flatten merges the tables of a small DB into one level. Others read meanwhile, and commits wait, for some
 // tenths of a second: merges go on until there is one level, and each memtable that is written would add to another.
-// Nothing is done where only the first level has tables, or it has none. One or two of a young DB stay.
+// Nothing is done where only the first level has tables, or it has none. Some of a young DB stay.
 func (d *DB) flatten() {
 	if d.Sound() != nil {
 		return // a merge would leave out what cannot be read

@@ -187,8 +187,8 @@ func (e *execution) itemsByKey(at *start) iter.Seq2[*engine.View, error] {
 // giveItem keys: it reads the entries of all values side by side.
 func (e *execution) itemsOfValues(at *start) iter.Seq2[*engine.View, error] {
 	return func(yield func(*engine.View, error) bool) {
-		// Item keys ascend here, so one iterator steps from item to item, where Find would
-		// seek each of them from the root.
+		// Item keys ascend here, so a finder steps from item to item where they are close together, and Find would
+		// get each of them.
 		finder, err := e.Snapshot.NewFinder()
 		if err != nil {
 			yield(nil, err)

@@ -6,8 +6,8 @@
 //	                                                                             without versions that nobody reads
 //
 // In ext4 each page that is written through a new mapping takes a fault that reserves a block, and a full disk is a signal
-// there and not an error. What stands in memory, in the logs and in the tables is what Badger would put there: whoever reads
-// asks Badger, which finds it, and so does the Badger that is opened next, of whatever release.
+// there and not an error. What stands in memory, in the logs and in the tables is what Badger would put there: its iterators
+// find it, and so does the Badger that is opened next, of whatever release.
 //
 //	Write ──▶ log, skiplist of the current memtable
 //	             │ full: another takes its place
@@ -27,6 +27,7 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 	"unsafe"
@@ -220,37 +221,45 @@ func (t *Tables) Write(ts uint64, writes []Write) error {
 		t.key = appendVersioned(t.key[:0], w.Key, ts)
 		list.Put(t.key, y.ValueStruct{Value: w.Value, Meta: w.meta()})
 	}
-	if version := (*uint64)(unsafe.Add(memtable, t.at.maxVersion)); *version < ts {
+	if version := t.maxVersion(memtable); *version < ts {
 		*version = ts
 	}
 	return nil
 }
 
-// Get returns a copy of the newest version of a key up to the one with which at ends (y.KeyWithTs), nil if that says that the key was deleted;
-// false if no memtable has one.
-func (t *Tables) Get(at []byte) (value []byte, ok bool) {
+// Found is a copy of what a version of a key has.
+type Found struct {
+	Version uint64
+	Value   []byte // nil: the key was deleted
+}
+
+// FoundIn is what stands in a memtable or a table at a version.
+func FoundIn(v y.ValueStruct, version uint64) Found {
+	f := Found{Version: version}
+	if v.Meta&metaDeleted == 0 {
+		f.Value = append(make([]byte, 0, len(v.Value)), v.Value...)
+	}
+	return f
+}
+
+// Get returns the newest version of a key that any memtable has, up to the one with which at ends (y.KeyWithTs); none has the version 0.
+func (t *Tables) Get(at []byte) (newest Found) {
 	// Under the lock, for which those who write wait when a memtable is full: to look at each of a few takes a microsecond.
 	t.lock.RLock()
 	defer t.lock.RUnlock()
 	v := t.list(*t.current).Get(at)
-	for i := len(*t.waiting) - 1; i >= 0 && isNone(v); i-- {
-		v = t.list((*t.waiting)[i]).Get(at)
+	for _, memtable := range slices.Backward(*t.waiting) {
+		if *t.maxVersion(memtable) <= v.Version {
+			continue
+		}
+		if older := t.list(memtable).Get(at); older.Version > v.Version {
+			v = older
+		}
 	}
-	if isNone(v) {
-		return nil, false
+	if v.Version == 0 {
+		return newest
 	}
-	return Value(v), true
-}
-
-// isNone tells whether a skiplist had nothing.
-func isNone(v y.ValueStruct) bool { return v.Meta == 0 && v.Value == nil }
-
-// Value returns a copy of a value in a memtable or a table, nil if that says that the key was deleted.
-func Value(v y.ValueStruct) []byte {
-	if v.Meta&metaDeleted != 0 {
-		return nil
-	}
-	return append(make([]byte, 0, len(v.Value)), v.Value...)
+	return FoundIn(v, v.Version)
 }
 
 // makeRoom puts a new memtable in the place of one that is full, when fewer than most wait.
@@ -329,8 +338,13 @@ func (t *Tables) await(memtable unsafe.Pointer) bool {
 	return t.ended == nil
 }
 
-// release lets go of a memtable that is a table now.
+// release lets go of a memtable that is a table now, and empties its log. The log goes with the last iterator that has the memtable,
+// and a process that is killed before would find there what merges have dropped meanwhile: an item that was deleted, and with it what
+// says that it was.
 func (t *Tables) release(memtable unsafe.Pointer) {
+	if err := t.mapped(memtable).Fd.Truncate(0); err != nil { // nobody reads the log of a memtable
+		t.log.Warn("the log of a memtable that was written could not be emptied", "dir", t.b.Opts().Dir, "error", err)
+	}
 	t.lock.Lock()
 	*t.waiting = (*t.waiting)[1:]
 	t.ours--
@@ -341,6 +355,11 @@ func (t *Tables) release(memtable unsafe.Pointer) {
 
 func (t *Tables) list(memtable unsafe.Pointer) *skl.Skiplist {
 	return *(**skl.Skiplist)(unsafe.Add(memtable, t.at.list))
+}
+
+// maxVersion is the greatest version that a memtable has. Nobody changes it in one that waits.
+func (t *Tables) maxVersion(memtable unsafe.Pointer) *uint64 {
+	return (*uint64)(unsafe.Add(memtable, t.at.maxVersion))
 }
 
 // mapped is the log of a memtable.

@@ -4,7 +4,7 @@
 //
 //	levels      first        tables as memtables were flushed, the oldest first; they overlap
 //	            base         the first one that is merged into; those between are empty
-//	            below        each up to ten times as large; the last has most of the data
+//	            below        each up to Sizes.Multiplier times as large; the last has most of the data
 //
 // A plan of the first level takes its tables from the oldest on, and all of the base level between their keys. One of
 // another level takes those tables for which least of the next level is written anew, beside what they have themselves:
