@@ -54,7 +54,7 @@ func TestHeadroom_FollowsWhatCollectingCosts(t *testing.T) {
 		{"neither costly nor cheap", 33, 150, 0.07, 33},
 		{"cheap", 33, 150, 0.01, 25},
 		{"a sixth at least", 25, 150, 0.01, 25},
-		{"288 MiB in all at most", 96, 150, 0.5, 98},
+		{"264 MiB in all at most", 96, 150, 0.5, 74},
 		{"as much as is in use at most", 58, 60, 0.5, 60},
 		{"what was in use has gone", 64, 12, 0.07, 12},
 		{"a sixth that is more than the bound", 64, 600, 0.5, 100},
