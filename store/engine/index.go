@@ -73,7 +73,7 @@ func (f *finder) close() { f.it.Close() }
 // false if there is none. What v shows is valid until the next find.
 func (f *finder) find(itemKey []byte, v *View) (ok bool, err error) {
 	f.target = append(f.target[:prefixLen+1], itemKey...)
-	c := -1
+	var c int
 	switch {
 	case f.misses >= missesMax:
 		if f.skipped++; f.skipped < retryEvery {
