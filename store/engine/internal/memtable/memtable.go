@@ -243,7 +243,7 @@ func FoundIn(v y.ValueStruct, version uint64) Found {
 }
 
 // Get returns the newest version of a key that any memtable has, up to the one with which at ends (y.KeyWithTs); none has the version 0.
-func (t *Tables) Get(at []byte) (newest Found) {
+func (t *Tables) Get(at []byte) Found {
 	// Under the lock, for which those who write wait when a memtable is full: to look at each of a few takes a microsecond.
 	t.lock.RLock()
 	defer t.lock.RUnlock()
@@ -257,7 +257,7 @@ func (t *Tables) Get(at []byte) (newest Found) {
 		}
 	}
 	if v.Version == 0 {
-		return newest
+		return Found{}
 	}
 	return FoundIn(v, v.Version)
 }
@@ -343,7 +343,8 @@ func (t *Tables) await(memtable unsafe.Pointer) bool {
 // says that it was.
 func (t *Tables) release(memtable unsafe.Pointer) {
 	if err := t.mapped(memtable).Fd.Truncate(0); err != nil { // nobody reads the log of a memtable
-		t.log.Warn("the log of a memtable that was written could not be emptied", "dir", t.b.Opts().Dir, "error", err)
+		t.log.Warn("the log of a memtable that is a table now could not be emptied; if the process is killed before it is removed, "+
+			"what was deleted since may come back", "dir", t.b.Opts().Dir, "error", err)
 	}
 	t.lock.Lock()
 	*t.waiting = (*t.waiting)[1:]
