@@ -1,9 +1,12 @@
 package snapshot
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/klauspost/compress/zstd"
@@ -23,6 +26,71 @@ const (
 
 // partTarget is partBytes, which tests make smaller.
 var partTarget = partBytes
+
+// turnBytes is how much is read, compressed, or copied, between two calls of pace: half a millisecond of a processor at
+// most. A whole part takes tens of them, and a goroutine that is at work has a processor for 10 ms at a time, for which
+// commits waited where two processors were all.
+const turnBytes = 64 << 10
+
+// turns calls pace between some work and more of it.
+type turns struct {
+	pace  func() error
+	bytes int // since the last call
+}
+
+// worked counts bytes that were worked on.
+func (t *turns) worked(bytes int) error {
+	if t.bytes += bytes; t.bytes < turnBytes {
+		return nil
+	}
+	t.bytes = 0
+	return t.pace()
+}
+
+// compress returns content as one frame, in dst's memory.
+func compress(encoder *zstd.Encoder, content, dst []byte, t *turns) ([]byte, error) {
+	frame := bytes.NewBuffer(dst[:0])
+	encoder.ResetContentSize(frame, int64(len(content)))
+	for piece := range slices.Chunk(content, turnBytes) {
+		if _, err := encoder.Write(piece); err != nil {
+			return nil, fmt.Errorf("compress: %w", err)
+		}
+		if err := t.worked(len(piece)); err != nil {
+			return nil, err
+		}
+	}
+	if err := encoder.Close(); err != nil {
+		return nil, fmt.Errorf("compress: %w", err)
+	}
+	return frame.Bytes(), nil
+}
+
+// errContentMax is the damage of a part that no writer has written.
+var errContentMax = fmt.Errorf("its content has more than %d bytes", contentMax)
+
+// decompress returns the content of a frame, in dst's memory. damage is what is wrong with the frame; err is of pace.
+func decompress(decoder *zstd.Decoder, frame, dst []byte, t *turns) (content []byte, damage, err error) {
+	content = dst[:0]
+	if damage := decoder.Reset(bytes.NewReader(frame)); damage != nil {
+		return content, damage, nil
+	}
+	for {
+		content = slices.Grow(content, turnBytes)
+		n, damage := decoder.Read(content[len(content) : len(content)+turnBytes])
+		content = content[:len(content)+n]
+		switch {
+		case len(content) > contentMax:
+			return content, errContentMax, nil
+		case damage == io.EOF: //nolint:errorlint // the decoder's own, as io.Reader has it; one that it wraps is damage
+			return content, nil, nil
+		case damage != nil:
+			return content, damage, nil
+		}
+		if err := t.worked(n); err != nil {
+			return content, nil, err
+		}
+	}
+}
 
 func newEncoder() (*zstd.Encoder, error) {
 	return zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(windowBytes),

@@ -12,7 +12,8 @@ import (
 // Entries reads a snapshot from the store, and compares each part with its checksum, and
 // all of them with the digest: the last thing that it yields is an error if they differ.
 // So nothing of what it has yielded is to be believed before it has ended. The error is
-// *DamagedError, or that of the store, or of pace, which is called before each part.
+// *DamagedError, or that of the store, or of pace, which is called before each part, and then
+// whenever some 64 KiB of it were decompressed or yielded.
 func Entries(ctx context.Context, s Store, m *Manifest, pace func() error) iter.Seq2[engine.DumpEntry, error] {
 	return func(yield func(engine.DumpEntry, error) bool) {
 		r := reader{s: s, m: m, digest: engine.NewDigester()}
@@ -55,8 +56,13 @@ func (r *reader) read(ctx context.Context, pace func() error, yield func(engine.
 		if err := checkPart(part, data); err != nil {
 			return false, damaged(err.Error())
 		}
-		if r.content, err = decoder.DecodeAll(data, r.content[:0]); err != nil {
-			return false, damaged("cannot be decompressed: " + err.Error())
+		work := turns{pace: pace}
+		var damage error
+		if r.content, damage, err = decompress(decoder, data, r.content, &work); err != nil {
+			return false, err
+		}
+		if damage != nil {
+			return false, damaged("cannot be decompressed: " + damage.Error())
 		}
 		count := uint64(0)
 		for rest := r.content; len(rest) > 0; count++ {
@@ -67,6 +73,9 @@ func (r *reader) read(ctx context.Context, pace func() error, yield func(engine.
 			r.digest.Add(e)
 			if !yield(e, nil) {
 				return true, nil
+			}
+			if err := work.worked(len(e.Key) + len(e.Value)); err != nil {
+				return false, err
 			}
 		}
 		if count != part.Entries {
@@ -117,7 +126,7 @@ func Verify(ctx context.Context, s Store, m *Manifest, progress func() error) er
 }
 
 // Load makes a partition of the engine what the snapshot is of. opt.Bytes is set, and
-// opt.Progress is called before each part too. After an error the partition is empty, or as it
+// opt.Progress is called as Entries calls pace, too. After an error the partition is empty, or as it
 // was if that is *engine.NoRoomError. The error is as of Entries, or that of the engine.
 func Load(ctx context.Context, s Store, m *Manifest, into *engine.Partition, opt engine.LoadOptions) error {
 	opt.Bytes = int64(m.Bytes)

@@ -121,6 +121,46 @@ func TestI3_WhatIsLoadedIsWhatWasWritten(t *testing.T) {
 	}
 }
 
+// TestWrite_GivesWay writes items that take a part each and counts how often others are let through: between pieces
+// of a part too, which is tens of milliseconds of work.
+func TestWrite_GivesWay(t *testing.T) {
+	const items, size, piece = 4, 512 << 10, 64 << 10
+	p, s := newPartition(t), snapshot.Directory(t.TempDir())
+	fill(t, p, items, size, 7)
+	source := p.Snapshot()
+	defer source.Close()
+	turns := 0
+	pace := func() error {
+		turns++
+		return nil
+	}
+	m, err := snapshot.Write(t.Context(), s, part, source, 1000, pace, always)
+	must(t, err)
+	if len(m.Parts) < items {
+		t.Fatalf("%d items stand in %d parts, which are not large enough for this test", items, len(m.Parts))
+	}
+	// Once it is compressed, and once, when it is read back, decompressed.
+	if want := 2 * items * size / piece; turns < want {
+		t.Errorf("others were let through %d times, want %d at least", turns, want)
+	}
+	stop := errors.New("stop")
+	turns = 0
+	again := p.Snapshot()
+	defer again.Close()
+	_, err = snapshot.Write(t.Context(), s, part, again, 1000, func() error {
+		if turns++; turns == 5 { // in the middle of the first part
+			return stop
+		}
+		return nil
+	}, always)
+	if !errors.Is(err, stop) {
+		t.Errorf("a write that is stopped in a part: %v", err)
+	}
+	if got := newest(t, s); !slices.Equal(got, []feed.LSN{7}) {
+		t.Errorf("named are %v", got)
+	}
+}
+
 // TestWrite_TwoAreKept writes three, with the leftovers of a write that did not end.
 func TestWrite_TwoAreKept(t *testing.T) {
 	dir := t.TempDir()

@@ -17,8 +17,8 @@ import (
 )
 
 // Write takes a snapshot of a partition, reads it back, and makes it the newest one.
-// logBytes is the size of the log's stream. pace is called first, and after each part that
-// was written or read; its error ends the write. sound is asked before the pointer moves: it tells whether what source
+// logBytes is the size of the log's stream. pace is called first, after each part that was written or read,
+// and whenever some 64 KiB were worked on; its error ends the write. sound is asked before the pointer moves: it tells whether what source
 // has shown is to be believed.
 //
 // Nothing is written if source was never written, and the manifest is nil then. After an
@@ -204,7 +204,7 @@ func writeParts(ctx context.Context, s Store, m *Manifest, source *engine.Snapsh
 		return err
 	}
 	defer encoder.Close() //nolint:errcheck // nothing is streamed
-	w := partWriter{s: s, m: m, encoder: encoder, pace: pace}
+	w := partWriter{s: s, m: m, encoder: encoder, work: turns{pace: pace}}
 	digest := engine.NewDigester()
 	for e, err := range source.Dump() {
 		if err != nil {
@@ -223,7 +223,7 @@ type partWriter struct {
 	s       Store
 	m       *Manifest
 	encoder *zstd.Encoder
-	pace    func() error
+	work    turns
 
 	content, part []byte
 	entries       uint64
@@ -243,18 +243,20 @@ func (w *partWriter) add(ctx context.Context, e engine.DumpEntry) error {
 		w.m.items++
 	}
 	w.m.Bytes += uint64(size)
-	return nil
+	return w.work.worked(size)
 }
 
-func (w *partWriter) flush(ctx context.Context) error {
+func (w *partWriter) flush(ctx context.Context) (err error) {
 	if w.entries == 0 {
 		return nil
 	}
-	w.part = w.encoder.EncodeAll(w.content, w.part[:0])
+	if w.part, err = compress(w.encoder, w.content, w.part, &w.work); err != nil {
+		return err
+	}
 	w.m.Parts = append(w.m.Parts, Part{Bytes: uint64(len(w.part)), Checksum: Sum(xxhash.Sum64(w.part)), Entries: w.entries})
 	if err := w.s.Put(ctx, w.m.part(len(w.m.Parts)-1), w.part); err != nil {
 		return err
 	}
 	w.content, w.entries = w.content[:0], 0
-	return w.pace()
+	return w.work.pace()
 }
