@@ -282,25 +282,42 @@ func (r *run) processBatch(ctx context.Context, b *Batch, failed failures) error
 }
 
 // attemptBatch hands b over. A cascade may wait in Process for minutes, until one of its open
-// fan-outs ends. Meanwhile the loop stands here, so checkpoints are written from here: they
+// fan-outs ends. Meanwhile the loop stands here, so checkpoints are written beside it: they
 // tell how the fan-outs go on, and a crash does not repeat them.
 func (r *run) attemptBatch(ctx context.Context, b *Batch) error {
-	done := make(chan error, 1)
-	go func() { done <- r.proc.Process(ctx, b) }() // awaited below
-	// No case waits for ctx: Process ends with it, and the term must not end while Process
-	// still works.
-	ticker := time.NewTicker(heartbeatInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case err := <-done:
-			return err
-		case result := <-r.saves:
-			r.checkpointSaved(result)
-		case <-ticker.C:
+	defer r.saveBeside(ctx)()
+	return r.proc.Process(ctx, b)
+}
+
+// saveBeside does what the loop does, until stop is called: the loop calls it before it does something that may
+// take long. Most often that is over before there is anything to do, and no goroutine begins.
+func (r *run) saveBeside(ctx context.Context) (stop func()) {
+	stopped, ended := make(chan struct{}), make(chan struct{})
+	begin := time.AfterFunc(heartbeatInterval, func() {
+		defer close(ended)
+		ticker := time.NewTicker(heartbeatInterval)
+		defer ticker.Stop()
+		for {
 			r.markDirty()
 			r.saveCheckpoint(ctx)
+			for taken := false; !taken; {
+				select {
+				case <-stopped:
+					return
+				case result := <-r.saves:
+					r.checkpointSaved(result)
+				case <-ticker.C:
+					taken = true
+				}
+			}
 		}
+	})
+	return func() {
+		if begin.Stop() {
+			return
+		}
+		close(stopped)
+		<-ended // what the loop owns is the loop's again
 	}
 }
 

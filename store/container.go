@@ -288,6 +288,9 @@ func (c *Container) askByPartition(ctx context.Context, refs []ItemRef, all []in
 		p := c.PartitionFor(refs[i].Key)
 		places[p] = append(places[p], i)
 	}
+	if len(places) == 1 && len(all) <= ReadManyMax { // most often, and nobody need be waited for
+		return c.askFor(ctx, c.PartitionFor(refs[all[0]].Key), refs, all, ask)
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(16)
 	for p, some := range places {

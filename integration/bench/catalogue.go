@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/document"
+	"github.com/millrace/millrace/integration/bench/crowd"
 	"github.com/millrace/millrace/integration/bench/dataset"
 	"github.com/millrace/millrace/pipelines/spec"
 	"github.com/millrace/millrace/pipelines/status"
@@ -237,9 +237,21 @@ func (c *catalogue) lastCopies(products []int) ([]store.ItemRef, error) {
 	return refs, nil
 }
 
+// fewPause is the time between two reads of one of few copies: they are measured too long by as much.
+const fewPause = 50 * time.Microsecond
+
 // await waits until all of refs carry a name. A few copies are there almost at once, so they
-// are read again every 20 µs; many copies are read again every millisecond.
-func (c *catalogue) await(ctx context.Context, refs []store.ItemRef, name string, few bool) error {
+// are read again every fewPause; many copies are read again every millisecond.
+func (c *catalogue) await(ctx context.Context, refs []store.ItemRef, name string, few bool) (err error) {
+	pause := func() error { return wait(ctx, time.Millisecond) }
+	if few {
+		alarm, openErr := crowd.NewAlarm()
+		if openErr != nil {
+			return openErr
+		}
+		defer func() { err = errors.Join(err, alarm.Close()) }()
+		pause = func() error { return errors.Join(alarm.Wait(fewPause), ctx.Err()) }
+	}
 	want := fmt.Appendf(nil, "%q", name)
 	for _, ref := range refs {
 		for {
@@ -250,26 +262,10 @@ func (c *catalogue) await(ctx context.Context, refs []store.ItemRef, name string
 			if bytes.Contains(item.Body, want) {
 				break
 			}
-			pause := func() error { return wait(ctx, time.Millisecond) }
-			if few {
-				pause = func() error { return nap(20 * time.Microsecond) }
-			}
-			if err := errors.Join(pause(), ctx.Err()); err != nil {
+			if err := pause(); err != nil {
 				return err
 			}
 		}
-	}
-	return nil
-}
-
-// nap sleeps in the kernel. A timer would not do: the runtime rounds a wait of an
-// idle process up to a millisecond. Nor would spinning: on a busy machine it uses
-// up the process's share of a processor, and who makes the copy waits for the
-// spinner's time slice to end.
-func nap(d time.Duration) error {
-	t := unix.NsecToTimespec(int64(d))
-	if err := unix.Nanosleep(&t, nil); err != nil && !errors.Is(err, unix.EINTR) {
-		return fmt.Errorf("sleep: %w", err)
 	}
 	return nil
 }
