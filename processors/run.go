@@ -285,18 +285,25 @@ func (r *run) processBatch(ctx context.Context, b *Batch, failed failures) error
 // fan-outs ends. Meanwhile the loop stands here, so checkpoints are written beside it: they
 // tell how the fan-outs go on, and a crash does not repeat them.
 func (r *run) attemptBatch(ctx context.Context, b *Batch) error {
-	defer r.saveBeside(ctx)()
-	return r.proc.Process(ctx, b)
+	stop := r.saveBeside(ctx)
+	err := r.proc.Process(ctx, b)
+	stop() // not deferred: behind a panic the saver may wait for what Process holds
+	return err
 }
 
-// saveBeside does what the loop does, until stop is called: the loop calls it before it does something that may
-// take long. Most often that is over before there is anything to do, and no goroutine begins.
+// saveBeside writes checkpoints, once a second until stop is called, beginning after a second. It starts no goroutine
+// before. Meanwhile what the loop owns is that goroutine's.
 func (r *run) saveBeside(ctx context.Context) (stop func()) {
 	stopped, ended := make(chan struct{}), make(chan struct{})
 	begin := time.AfterFunc(heartbeatInterval, func() {
 		defer close(ended)
 		ticker := time.NewTicker(heartbeatInterval)
 		defer ticker.Stop()
+		select {
+		case result := <-r.saves: // of one that was begun before
+			r.checkpointSaved(result)
+		default:
+		}
 		for {
 			r.markDirty()
 			r.saveCheckpoint(ctx)

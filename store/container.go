@@ -288,8 +288,12 @@ func (c *Container) askByPartition(ctx context.Context, refs []ItemRef, all []in
 		p := c.PartitionFor(refs[i].Key)
 		places[p] = append(places[p], i)
 	}
-	if len(places) == 1 && len(all) <= ReadManyMax { // most often, and nobody need be waited for
-		return c.askFor(ctx, c.PartitionFor(refs[all[0]].Key), refs, all, ask)
+	if len(places) == 1 && len(all) <= ReadManyMax { // the usual case needs no goroutine
+		// The partition that was found above, and no other: looked up again it may have been split since, and a child would
+		// say of what the other one holds that it is not there.
+		for p := range places {
+			return c.askFor(ctx, p, refs, all, ask)
+		}
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(16)

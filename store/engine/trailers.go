@@ -55,8 +55,8 @@ func (at *badTrailer) damage() *DamagedError {
 	return &DamagedError{Reason: fmt.Sprintf("the end of block %d of table %s is damaged", at.block, at.table.Filename())}
 }
 
-// yieldBlocks is at how many blocks is looked before those who wait for a processor come first: behind a scan of a million
-// items it takes a fifth of a second to look at all.
+// yieldBlocks is how many blocks of a table are looked at between two yields: behind a scan of a million items it takes a
+// fifth of a second to look at all.
 const yieldBlocks = 128
 
 // checkRange looks at the blocks of one table in which keys from lo to hi may be, of any
@@ -77,8 +77,9 @@ func checkRange(t *table.Table, lo, hi []byte) *badTrailer {
 	i := sort.Search(n, func(i int) bool {
 		return index.Offsets(&at, i) && bytes.Compare(y.ParseKey(at.KeyBytes()), lo) >= 0
 	})
-	for i = max(i-1, 0); i < n; i++ {
-		if i%yieldBlocks == yieldBlocks-1 {
+	i = max(i-1, 0)
+	for first := i; i < n; i++ {
+		if (i-first)%yieldBlocks == yieldBlocks-1 {
 			runtime.Gosched()
 		}
 		if !index.Offsets(&at, i) || unreadable(t.Data, int(at.Offset()), int(at.Len())) {

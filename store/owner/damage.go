@@ -398,7 +398,7 @@ func (p *Partition) isClosed() bool {
 func (p *Partition) doubt() { p.doubted.Store(1) }
 
 // damageOf reads a snapshot, unless this process has, and tells what is wrong with it: it is damaged, or not of the
-// history that the log has. turn is called between its parts. An error says that this is not known.
+// history that the log has. turn is called before each part, and within it. An error says that this is not known.
 func (p *Partition) damageOf(ctx context.Context, m *snapshot.Manifest, turn func() error) (damage, err error) {
 	if _, known := p.unusable.Load(m.ID()); known {
 		return fmt.Errorf("snapshot %s was found damaged, or of another history", m.ID()), nil

@@ -44,7 +44,9 @@ func (p *Pacer) Pace(ctx context.Context) error {
 	}
 	rested, err := p.restIfDue(ctx)
 	if !rested {
+		began := time.Now()
 		runtime.Gosched()
+		p.Excuse(time.Since(began)) // to wait for a processor is no work
 	}
 	return err
 }
@@ -84,7 +86,9 @@ func (p *Pacer) Excuse(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.turned()
-	p.since = p.since.Add(d)
+	if p.since = p.since.Add(d); p.since.After(time.Now()) { // several waited at a time
+		p.since = time.Now()
+	}
 }
 
 // Resume says that what was done since the last rest was waiting.

@@ -145,9 +145,10 @@ func TestWrite_GivesWay(t *testing.T) {
 	}
 	stop := errors.New("stop")
 	turns = 0
+	counted := &countedPuts{Store: s}
 	again := p.Snapshot()
 	defer again.Close()
-	_, err = snapshot.Write(t.Context(), s, part, again, 1000, func() error {
+	_, err = snapshot.Write(t.Context(), counted, part, again, 1000, func() error {
 		if turns++; turns == 5 { // in the middle of the first part
 			return stop
 		}
@@ -156,9 +157,23 @@ func TestWrite_GivesWay(t *testing.T) {
 	if !errors.Is(err, stop) {
 		t.Errorf("a write that is stopped in a part: %v", err)
 	}
+	if counted.n > 0 {
+		t.Errorf("%d parts were written before the stop, which was to come in the first", counted.n)
+	}
 	if got := newest(t, s); !slices.Equal(got, []feed.LSN{7}) {
 		t.Errorf("named are %v", got)
 	}
+}
+
+// countedPuts counts what is put.
+type countedPuts struct {
+	snapshot.Store
+	n int
+}
+
+func (c *countedPuts) Put(ctx context.Context, name string, data []byte) error {
+	c.n++
+	return c.Store.Put(ctx, name, data)
 }
 
 // TestWrite_TwoAreKept writes three, with the leftovers of a write that did not end.

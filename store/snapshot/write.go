@@ -203,7 +203,7 @@ func writeParts(ctx context.Context, s Store, m *Manifest, source *engine.Snapsh
 	if err != nil {
 		return err
 	}
-	defer encoder.Close() //nolint:errcheck // nothing is streamed
+	defer encoder.Close() //nolint:errcheck // compress closes each frame; one that was given up goes nowhere
 	w := partWriter{s: s, m: m, encoder: encoder, work: turns{pace: pace}}
 	digest := engine.NewDigester()
 	for e, err := range source.Dump() {

@@ -26,7 +26,7 @@ func NewAlarm() (*Alarm, error) {
 	return &Alarm{os.NewFile(uintptr(fd), "alarm")}, nil
 }
 
-// Wait waits for d.
+// Wait waits for d, which is above 0: none would not ring.
 func (a *Alarm) Wait(d time.Duration) error {
 	raw, err := a.timer.SyscallConn()
 	if err != nil {
