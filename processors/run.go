@@ -64,7 +64,7 @@ type run struct {
 	marks        []mark     // where the checkpoint may stand: the last durable one and all behind it
 	troubleSince int64      // since when State.Trouble says so, in unix milliseconds; 0 if it does not
 
-	// Owned by the loop; between its end and that of Host.Run, by saveLast.
+	// Owned by the loop; while Process runs, by saveBeside; between the loop's end and that of Host.Run, by saveLast.
 	dirty     time.Time   // since when the durable checkpoint is behind; zero if it is not
 	saving    *Checkpoint // the one that is being written
 	savedAt   time.Time   // when the last one was begun
@@ -289,43 +289,6 @@ func (r *run) attemptBatch(ctx context.Context, b *Batch) error {
 	err := r.proc.Process(ctx, b)
 	stop() // not deferred: behind a panic the saver may wait for what Process holds
 	return err
-}
-
-// saveBeside writes checkpoints, once a second until stop is called, beginning after a second. It starts no goroutine
-// before. Meanwhile what the loop owns is that goroutine's.
-func (r *run) saveBeside(ctx context.Context) (stop func()) {
-	stopped, ended := make(chan struct{}), make(chan struct{})
-	begin := time.AfterFunc(heartbeatInterval, func() {
-		defer close(ended)
-		ticker := time.NewTicker(heartbeatInterval)
-		defer ticker.Stop()
-		select {
-		case result := <-r.saves: // of one that was begun before
-			r.checkpointSaved(result)
-		default:
-		}
-		for {
-			r.markDirty()
-			r.saveCheckpoint(ctx)
-			for taken := false; !taken; {
-				select {
-				case <-stopped:
-					return
-				case result := <-r.saves:
-					r.checkpointSaved(result)
-				case <-ticker.C:
-					taken = true
-				}
-			}
-		}
-	})
-	return func() {
-		if begin.Stop() {
-			return
-		}
-		close(stopped)
-		<-ended // what the loop owns is the loop's again
-	}
 }
 
 // noteFailure notes a failure that is tried again, for so long already. It is written to the checkpoint,

@@ -64,6 +64,43 @@ func (r *run) saveCheckpoint(ctx context.Context) {
 	go func() { r.saves <- r.writeCheckpoint(ctx, data, &traces) }() // awaited by awaitSave
 }
 
+// saveBeside writes checkpoints, once a second until stop is called, beginning after a second. It starts no goroutine
+// before. Meanwhile what the loop owns is that goroutine's.
+func (r *run) saveBeside(ctx context.Context) (stop func()) {
+	stopped, ended := make(chan struct{}), make(chan struct{})
+	begin := time.AfterFunc(heartbeatInterval, func() {
+		defer close(ended)
+		ticker := time.NewTicker(heartbeatInterval)
+		defer ticker.Stop()
+		select {
+		case result := <-r.saves: // of one that was begun before
+			r.checkpointSaved(result)
+		default:
+		}
+		for {
+			r.markDirty()
+			r.saveCheckpoint(ctx)
+			for taken := false; !taken; {
+				select {
+				case <-stopped:
+					return
+				case result := <-r.saves:
+					r.checkpointSaved(result)
+				case <-ticker.C:
+					taken = true
+				}
+			}
+		}
+	})
+	return func() {
+		if begin.Stop() {
+			return
+		}
+		close(stopped)
+		<-ended // what the loop owns is the loop's again
+	}
+}
+
 // sample is how many copies and rows were changed at a time.
 type sample struct {
 	at   time.Time

@@ -389,7 +389,7 @@ func (p *Partition) beginsNowhere(ctx context.Context, shape *feed.Shape, progre
 }
 
 // snapshotThere says whether a snapshot from which a log of a shape goes on can be read, whole; an error says that it is
-// not known. progress is called before each part is read.
+// not known. progress is called before each part, and within it.
 func (p *Partition) snapshotThere(ctx context.Context, shape *feed.Shape, progress func()) (bool, error) {
 	turn := func() error {
 		progress()
