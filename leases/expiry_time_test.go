@@ -150,6 +150,7 @@ func TestStalledWorkLosesItsLease(t *testing.T) {
 		g.until("hold", time.Second, resources, func() bool { return a.count(resources) == 4 })
 		h := <-hung
 		<-h.Trust().Done()
+		<-h.Context().Done() // Trust ends both, one after the other
 		if cause := context.Cause(h.Context()); !errors.Is(cause, ErrStalled) || h.Valid() {
 			t.Errorf("ended with %v, valid %v", cause, h.Valid())
 		}
