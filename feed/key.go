@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -106,6 +107,10 @@ func PartitionKeyFromEncoded(enc string) (PartitionKey, error) {
 // array of one to three scalars; an empty object stands for Missing. The error
 // is ErrKey.
 func ParsePartitionKey(text string) (PartitionKey, error) {
+	// Most have this form, and every request of an item has one.
+	if plain, ok := plainKey(text); ok {
+		return StringKey([]byte(plain))
+	}
 	// Components stay raw: decoding to any would make every number a double, and a number
 	// that a double does not hold must be refused, not rounded.
 	var raw []json.RawMessage
@@ -139,6 +144,21 @@ func ParsePartitionKey(text string) (PartitionKey, error) {
 		}
 	}
 	return NewPartitionKey(components...)
+}
+
+// plainKey returns the string of a key of one string that stands in its JSON as it is.
+func plainKey(text string) (plain string, ok bool) {
+	plain, opens := strings.CutPrefix(text, `["`)
+	plain, closes := strings.CutSuffix(plain, `"]`)
+	if !opens || !closes {
+		return "", false
+	}
+	for i := range len(plain) {
+		if c := plain[i]; c == '"' || c == '\\' || c < ' ' {
+			return "", false
+		}
+	}
+	return plain, true
 }
 
 // Encoded returns the key's bytes: for each component a type byte, followed by

@@ -58,6 +58,20 @@ func TestStringKey_IsTheKeyOfOneString(t *testing.T) {
 	}
 }
 
+// TestParsePartitionKey_OfOneString compares the way that most texts take with that of all others, which a space in front leads to.
+func TestParsePartitionKey_OfOneString(t *testing.T) {
+	for _, text := range []string{
+		`[""]`, `["store-1"]`, `["Zoë"]`, `["a\u0041"]`, `["a\"b"]`, `["a","b"]`, `["a"b"]`, `["\"]`, `["\\"]`, "[\"a\nb\"]", "[\"a\x00\"]", "[\"\x7f\"]",
+		"[\"\xff\"]", "[\"a\xc3\"]", `["`, `"]`, `["]`, `["a"]]`, `["` + strings.Repeat("k", feed.KeyBytesMax) + `"]`, `["` + strings.Repeat("k", feed.KeyBytesMax+1) + `"]`,
+	} {
+		want, wantErr := feed.ParsePartitionKey(" " + text)
+		got, err := feed.ParsePartitionKey(text)
+		if got != want || (err == nil) != (wantErr == nil) || err != nil && !errors.Is(err, feed.ErrKey) {
+			t.Errorf("%.20q: %v, %v, want %v, %v", text, got, err, want, wantErr)
+		}
+	}
+}
+
 func TestPartitionKey_PrintsAndParses(t *testing.T) {
 	for _, c := range []struct {
 		components []any

@@ -112,27 +112,41 @@ func leaderless(info *jetstream.StreamInfo, err error) error {
 // watch ends a request with a *NoQuorumError as soon as it is known that its partition's
 // log has no leader. stop ends the watch.
 func (q *quorum) watch(ctx context.Context, p feed.Partition) (watched context.Context, stop func()) {
-	watched, cancel := context.WithCancelCause(ctx)
-	began := time.Now()
-	// Held until timer is set: the function may run before AfterFunc returns, and resets it.
-	var timer *time.Timer
-	var mu sync.Mutex // guards timer
-	mu.Lock()
-	defer mu.Unlock()
-	timer = time.AfterFunc(quorumAfter, func() {
-		if err := q.lost(watched, p); err != nil {
-			cancel(&NoQuorumError{p, time.Since(began), err})
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		if watched.Err() == nil {
-			timer.Reset(quorumAfter)
-		}
-	})
-	return watched, func() {
-		mu.Lock()
-		defer mu.Unlock()
-		timer.Stop()
-		cancel(nil)
+	w := &quorumWatch{of: q, partition: p, began: time.Now()}
+	w.ctx, w.cancel = context.WithCancelCause(ctx)
+	w.mu.Lock() // until timer is set: look may run before AfterFunc returns, and resets it
+	defer w.mu.Unlock()
+	w.timer = time.AfterFunc(quorumAfter, w.look)
+	return w.ctx, w.stop
+}
+
+// quorumWatch is the watch of one request. Every request has one, so it is one allocation, and not one for each variable.
+type quorumWatch struct {
+	of        *quorum
+	partition feed.Partition
+	ctx       context.Context //nolint:containedctx // of the request, whose scope this is
+	cancel    context.CancelCauseFunc
+	began     time.Time
+
+	mu    sync.Mutex // guards timer
+	timer *time.Timer
+}
+
+// look asks for the leader, and again in a while if there is one.
+func (w *quorumWatch) look() {
+	if err := w.of.lost(w.ctx, w.partition); err != nil {
+		w.cancel(&NoQuorumError{w.partition, time.Since(w.began), err})
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ctx.Err() == nil {
+		w.timer.Reset(quorumAfter)
+	}
+}
+
+func (w *quorumWatch) stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.timer.Stop()
+	w.cancel(nil)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/millrace/millrace/store"
@@ -76,7 +77,7 @@ func readApplicationSecrets(path string) ([]secret, error) {
 		if err != nil {
 			return nil, err
 		}
-		all[i] = secret{raw: raw, access: accessRead, only: &keys[i]}
+		all[i] = secret{raw: raw, access: accessRead, only: &keys[i], macs: new(sync.Pool)}
 		if keys[i].Writes {
 			all[i].access = accessWrite
 		}

@@ -6,9 +6,10 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
+	"hash"
+	"iter"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -38,19 +39,19 @@ func (s *Server) authorize(x *exchange) (right, error) {
 		return s.authorizeToken(x, token)
 	}
 	date := x.r.Header.Get(headerDate)
-	text := signedText(x.r.Method, &x.target, date, x.r.Header.Get("Date"))
+	text := newSignedText(x.r.Method, &x.target, date, x.r.Header.Get("Date"))
 	// Clients sign one of several forms of the link, so each is tried: at most six, and four
 	// keys of each.
 	var granted *secret
 	keys := s.keys.current()
-	for _, link := range s.links(&x.target) {
-		if granted = verify(keys, text(link), signature); granted != nil {
+	for link := range s.links(&x.target) {
+		if granted = verify(keys, text.of(link), signature); granted != nil {
 			break
 		}
 	}
 	if granted == nil {
 		return right{}, refuse(http.StatusUnauthorized,
-			"the signature is not that of a key in force; the text to sign, with \\n at the end of each of its five lines, is %q", text(x.target.link))
+			"the signature is not that of a key in force; the text to sign, with \\n at the end of each of its five lines, is %q", text.of(x.target.link))
 	}
 	// After the signature: only a sender with a key is told the server's time.
 	if date == "" {
@@ -144,38 +145,40 @@ func parseAuthorization(header string) (signature []byte, token *users.Signed, e
 	return signature, nil, nil
 }
 
-// signedText returns the function from a link to the text that is signed: verb, type, link,
-// x-ms-date and Date, each on a line of its own. Date counts only without x-ms-date.
-func signedText(method string, t *target, msDate, date string) func(link string) string {
+// signedText is the text that is signed, but for its link: verb, type, link, x-ms-date and Date, each on a line of its own.
+// Date counts only without x-ms-date.
+type signedText struct{ head, tail string }
+
+func newSignedText(method string, t *target, msDate, date string) signedText {
 	if msDate != "" {
 		date = ""
 	}
-	head := strings.ToLower(method) + "\n" + strings.ToLower(t.kind) + "\n"
-	tail := "\n" + strings.ToLower(msDate) + "\n" + strings.ToLower(date) + "\n"
-	return func(link string) string { return head + link + tail }
+	return signedText{
+		head: strings.ToLower(method) + "\n" + strings.ToLower(t.kind) + "\n",
+		tail: "\n" + strings.ToLower(msDate) + "\n" + strings.ToLower(date) + "\n",
+	}
 }
 
-// links returns the forms of a link that clients sign: by name, as it is in the URL, in lower
+func (s *signedText) of(link string) string { return s.head + link + s.tail }
+
+// links are the forms of a link that clients sign: by name, as it is in the URL, in lower
 // case, and by the resource id in lower case, which some clients use for what they know
-// by its id.
-func (s *Server) links(t *target) []string {
-	links := append(make([]string, 0, 6), t.link)
-	add := func(link string) {
-		if !slices.Contains(links, link) {
-			links = append(links, link)
+// by its id. Nearly all sign the first one, so the others are made as they are asked for; one that is the same
+// as another is tried again.
+func (s *Server) links(t *target) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		if !yield(t.link) || t.raw != t.link && !yield(t.raw) || !yield(strings.ToLower(t.link)) {
+			return
+		}
+		if t.noun == nounRanges || t.noun == nounItems || t.noun == nounContainer { // one item is not signed so
+			if c := s.directory.cached(t.database, t.container); c != nil && !yield(strings.ToLower(c.ridText)) {
+				return
+			}
+		}
+		if t.byRID() && endsInRID(t.link) { // by the last of its ids alone; a name would be good for every container
+			yield(strings.ToLower(t.link[strings.LastIndexByte(t.link, '/')+1:]))
 		}
 	}
-	add(t.raw)
-	add(strings.ToLower(t.link))
-	if t.noun == nounRanges || t.noun == nounItems || t.noun == nounContainer { // one item is not signed so
-		if c := s.directory.cached(t.database, t.container); c != nil {
-			add(strings.ToLower(c.ridText))
-		}
-	}
-	if t.byRID() && endsInRID(t.link) { // by the last of its ids alone; a name would be good for every container
-		add(strings.ToLower(t.link[strings.LastIndexByte(t.link, '/')+1:]))
-	}
-	return links
 }
 
 // verify returns the key that has signed text, nil if none has. Each
@@ -183,13 +186,25 @@ func (s *Server) links(t *target) []string {
 // its sender only what it knows already.
 func verify(keys []secret, text string, signature []byte) *secret {
 	for i := range keys {
-		mac := hmac.New(sha256.New, keys[i].raw)
-		_, _ = mac.Write([]byte(text)) // a hash takes everything
-		if hmac.Equal(mac.Sum(nil), signature) {
+		if keys[i].signed(text, signature) {
 			return &keys[i]
 		}
 	}
 	return nil
+}
+
+// signed tells whether a signature of text was made with the key.
+func (k *secret) signed(text string, signature []byte) bool {
+	// One that has been at work before has hashed the key already.
+	mac, ok := k.macs.Get().(hash.Hash)
+	if !ok {
+		mac = hmac.New(sha256.New, k.raw)
+	}
+	defer k.macs.Put(mac)
+	mac.Reset()
+	_, _ = mac.Write([]byte(text)) // a hash takes everything
+	var sum [sha256.Size]byte
+	return hmac.Equal(mac.Sum(sum[:0]), signature)
 }
 
 // checkDate refuses a signature whose date is more than dateWindow off.

@@ -62,3 +62,46 @@ func BenchmarkItem(b *testing.B) {
 		})
 	}
 }
+
+// taken is a client that takes an answer and keeps nothing of it.
+type taken struct {
+	header http.Header
+	status int
+}
+
+func (w *taken) Header() http.Header            { return w.header }
+func (w *taken) Write(body []byte) (int, error) { return len(body), nil }
+func (w *taken) WriteHeader(status int)         { w.status = status }
+
+// BenchmarkServeHTTP is what the gateway and the store take of a request, without HTTP: one goroutine, nothing on a network.
+func BenchmarkServeHTTP(b *testing.B) {
+	w := newWorld(b, gateway.Config{})
+	w.container("things", byPK)
+	item := `{"id":"1","pk":"a","x":"` + strings.Repeat("x", 900) + `"}`
+	w.ask("POST", docs, item, keyHeader, `["a"]`).is(201)
+	for name, request := range map[string]struct{ method, path, body string }{
+		"read":   {http.MethodGet, docs + "/1", ""},
+		"upsert": {http.MethodPost, docs, item},
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			body := strings.NewReader(request.body)
+			r, err := http.NewRequestWithContext(b.Context(), request.method, w.web.URL+request.path, body)
+			if err != nil {
+				b.Fatal(err)
+			}
+			r.Header.Set(keyHeader, `["a"]`)
+			r.Header.Set(upsert, "true")
+			sign(b, r, w.key)
+			answer := &taken{header: http.Header{}}
+			for b.Loop() {
+				clear(answer.header)
+				body.Reset(request.body)
+				w.gateway.ServeHTTP(answer, r)
+			}
+			if answer.status != http.StatusOK {
+				b.Errorf("status %d", answer.status)
+			}
+		})
+	}
+}

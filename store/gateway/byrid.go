@@ -16,8 +16,7 @@ import (
 // byRID reports whether a path names its resources by their resource ids, as the _self of each
 // does: dbs/RID/colls/RID/docs/RID. The first one tells, because no database can have such a name (store.CheckDatabaseName).
 func (t *target) byRID() bool {
-	_, err := rid.ParseDatabase(t.database)
-	return err == nil
+	return rid.IsDatabase(t.database)
 }
 
 // endsInRID reports whether the last name of a link is a resource id.

@@ -172,9 +172,8 @@ func (s *Server) collection(x *exchange) (*collection, error) {
 	if err := x.checkContainer(c.rid, &store.NoContainerError{Database: x.target.database, Name: x.target.container}); err != nil {
 		return nil, err
 	}
-	h := x.w.Header()
-	h.Set(headerContentPath, c.ridText)
-	h.Set(headerAltPath, c.link)
+	x.set(headerContentPath, c.ridText)
+	x.set(headerAltPath, c.link)
 	if meant := x.header(headerCollection); meant != "" && meant != c.ridText {
 		return nil, refuseAs(400, 1024, "container %s has the resource id %s, the request is meant for %s", c.info.Name, c.ridText, clip(meant))
 	}

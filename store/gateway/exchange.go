@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"crypto/rand"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -36,16 +37,37 @@ type exchange struct {
 	bodies *bodyRoom
 	room   int   // bytes that the body has reserved in bodies
 	slot   *slot // nil unless the request is being carried out
+
+	values [8]string // of headers of the answer, see set
+	used   int       // of values
 }
 
 func newExchange(w http.ResponseWriter, r *http.Request) *exchange {
 	x := &exchange{w: w, r: r, ctx: r.Context(), activity: activityID(r.Header.Get(headerActivity))}
+	x.set(headerActivity, x.activity)
 	h := w.Header()
-	h.Set("X-Ms-Activity-Id", x.activity)
-	h.Set("X-Ms-Gatewayversion", "version=2.0.0")
-	h.Set(headerSchemaVersion, "1.16")
-	h.Set("Cache-Control", "no-store, no-cache")
+	h[headerGateway], h[headerSchemaVersion], h[headerCache] = gatewayVersion, schemaVersion, noCache
 	return x
+}
+
+// The headers that all answers have alike. net/http reads them alone.
+var (
+	gatewayVersion = []string{"version=2.0.0"}
+	schemaVersion  = []string{"1.16"}
+	noCache        = []string{"no-store, no-cache"}
+	typeJSON       = []string{"application/json"}
+)
+
+// set sets a header of the answer. name is one of this package's, which are canonical; http.Header.Set would look at each
+// of its letters, and allocate a list of one value.
+func (x *exchange) set(name, value string) {
+	if x.used == len(x.values) {
+		x.w.Header()[name] = []string{value}
+		return
+	}
+	x.values[x.used] = value
+	x.used++
+	x.w.Header()[name] = x.values[x.used-1 : x.used : x.used]
 }
 
 func (x *exchange) name() string {
@@ -70,7 +92,11 @@ func activityID(asked string) string {
 	var b [16]byte
 	rand.Read(b[:]) // never returns an error since Go 1.24
 	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+	text := hex.AppendEncode(make([]byte, 0, 36), b[:4])
+	for _, part := range [][]byte{b[4:6], b[6:8], b[8:10], b[10:]} {
+		text = hex.AppendEncode(append(text, '-'), part)
+	}
+	return string(text)
 }
 
 // header returns a header of the request.
@@ -248,12 +274,12 @@ func (x *exchange) answer(status int, charge float64, body []byte) {
 		x.fail(errNoAnswerRoom)
 		return
 	}
-	h.Set(headerCharge, formatCharge(charge))
+	x.set(headerCharge, formatCharge(charge))
 	if len(body) > 0 {
-		h.Set("Content-Type", "application/json")
+		h["Content-Type"] = typeJSON
 	}
 	if status != http.StatusNoContent && status != http.StatusNotModified {
-		h.Set("Content-Length", strconv.Itoa(len(body)))
+		x.set("Content-Length", strconv.Itoa(len(body)))
 	}
 	x.status = status
 	x.w.WriteHeader(status)
@@ -322,7 +348,7 @@ func (x *exchange) fail(f *failure) {
 // an LSN of its log, joined by commas.
 func (x *exchange) session(tokens ...string) {
 	if len(tokens) > 0 {
-		x.w.Header().Set(headerSession, strings.Join(tokens, ","))
+		x.set(headerSession, strings.Join(tokens, ","))
 	}
 }
 
@@ -335,7 +361,7 @@ func sessionToken(p feed.Partition, lsn feed.LSN) string {
 }
 
 // etag sets the answer's etag.
-func (x *exchange) etag(text string) { x.w.Header().Set(headerETag, `"`+text+`"`) }
+func (x *exchange) etag(text string) { x.set(headerETag, `"`+text+`"`) }
 
 // minimal reports whether the client asked for no content in answers to writes.
 func (x *exchange) minimal() bool {

@@ -51,6 +51,8 @@ const (
 	headerLeast         = "X-Ms-Cosmos-Min-Throughput"
 	headerIndexUse      = "X-Ms-Cosmos-Index-Utilization"
 	headerSchemaVersion = "X-Ms-Schemaversion"
+	headerGateway       = "X-Ms-Gatewayversion"
+	headerCache         = "Cache-Control"
 	headerScriptLog     = "X-Ms-Documentdb-Script-Log-Results"
 	headerLSN           = "Lsn"
 	headerETag          = "Etag"

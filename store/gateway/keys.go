@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/millrace/millrace/feed/atomicfile"
 )
@@ -185,6 +186,7 @@ type secret struct {
 	raw    []byte
 	access access
 	only   *ApplicationKey // whose key it is; nil of a master key
+	macs   *sync.Pool      // of hash.Hash that have the key
 }
 
 // OpenKeys returns the keys that c names. A key file that is not there is made.
@@ -243,7 +245,7 @@ func secrets(k *Keys) []secret {
 		if i >= 2 {
 			right = accessRead
 		}
-		all = append(all, secret{raw: raw, access: right})
+		all = append(all, secret{raw: raw, access: right, macs: new(sync.Pool)})
 	}
 	return all
 }

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -39,6 +40,20 @@ func newInstruments(m meter.Meter) *instruments {
 
 // record counts one request.
 func record(ctx context.Context, x *exchange, took time.Duration) {
-	meters.requestDuration.Record(ctx, took.Seconds(), metric.WithAttributes(
-		attribute.String("operation", x.name()), attribute.Int("status", x.status)))
+	at := outcome{x.name(), x.status}
+	as, known := outcomes.Load(at)
+	if !known {
+		as, _ = outcomes.LoadOrStore(at, []metric.RecordOption{metric.WithAttributeSet(
+			attribute.NewSet(attribute.String("operation", at.operation), attribute.Int("status", at.status)))})
+	}
+	meters.requestDuration.Record(ctx, took.Seconds(), as.([]metric.RecordOption)...)
 }
+
+// outcome is what a request is counted by.
+type outcome struct {
+	operation string
+	status    int
+}
+
+// outcomes has the []metric.RecordOption of each outcome that there was: some statuses of each operation.
+var outcomes sync.Map

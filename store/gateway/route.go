@@ -229,7 +229,7 @@ func (s *Server) route(t *target, r *http.Request) (*operation, error) {
 		}
 		return nil, refuse(http.StatusMethodNotAllowed, "%s is not allowed on %s", r.Method, r.URL.EscapedPath())
 	}
-	return &op, nil
+	return op, nil
 }
 
 // getChanges is a GET for the change feed.

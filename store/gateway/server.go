@@ -27,7 +27,7 @@ type Server struct {
 	bodies    *bodyRoom
 	users     *users.Book
 	permits   *permits
-	table     map[noun]map[string]operation
+	table     map[noun]map[string]*operation
 	newKey    func() string  // returns the key of a write, see commit
 	scripts   *script.Engine // nil: they are not run
 
@@ -62,9 +62,9 @@ func New(client *store.Client, ring *KeyRing, cfg Config) (*Server, error) {
 func (s *Server) Run(ctx context.Context) { s.directory.run(ctx, s.cfg.Logger) }
 
 // newTable is the table from noun and method to operation.
-func (s *Server) newTable() map[noun]map[string]operation {
+func (s *Server) newTable() map[noun]map[string]*operation {
 	const get, put, patch, remove = http.MethodGet, http.MethodPut, http.MethodPatch, http.MethodDelete
-	return map[noun]map[string]operation{
+	return map[noun]map[string]*operation{
 		nounAccount: {get: {name: "read account", reach: reachNothing, serve: s.readAccount}},
 		nounDatabases: {
 			get:        {name: "list databases", serve: s.listDatabases},
@@ -153,7 +153,7 @@ func (s *Server) newTable() map[noun]map[string]operation {
 	}
 }
 
-func (s *Server) operations(n noun) (map[string]operation, bool) {
+func (s *Server) operations(n noun) (map[string]*operation, bool) {
 	ops, ok := s.table[n]
 	return ops, ok
 }

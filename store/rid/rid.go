@@ -126,7 +126,14 @@ func (d Database) Self() string { return "dbs/" + d.String() + "/" }
 func (c Container) Self() string { return c.Database().Self() + "colls/" + c.String() + "/" }
 
 // ItemSelf is the link to an item.
-func (i Inside) ItemSelf() string { return i.Container().Self() + "docs/" + i.String() + "/" }
+func (i Inside) ItemSelf() string {
+	// Every answer has one for each item.
+	var scratch [96]byte
+	b := encoding.AppendEncode(append(scratch[:0], "dbs/"...), i[:len(Database{})])
+	b = encoding.AppendEncode(append(b, "/colls/"...), i[:len(Container{})])
+	b = encoding.AppendEncode(append(b, "/docs/"...), i[:])
+	return string(append(b, '/'))
+}
 
 // ScriptSelf is the link to a script of a kind.
 func (i Inside) ScriptSelf(kind string) string {
@@ -146,8 +153,15 @@ func (p Permission) Self() string {
 	return User(p[:len(User{})]).Self() + "permissions/" + p.String() + "/"
 }
 
-func text(raw []byte) string {
-	return strings.ReplaceAll(base64.StdEncoding.EncodeToString(raw), "/", "-")
+// encoding is base64 with - for /.
+var encoding = base64.NewEncoding("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-").Strict()
+
+func text(raw []byte) string { return encoding.EncodeToString(raw) }
+
+// IsDatabase tells whether a text is the resource id of a database. It is asked of the names in every path.
+func IsDatabase(s string) bool {
+	var d Database
+	return decode(s, d[:])
 }
 
 // ParseDatabase reads the text of a database's resource id.
@@ -180,12 +194,23 @@ func ParsePermission(s string) (p Permission, err error) {
 	return p, err
 }
 
-// parse takes the one text alone that String returns.
 func parse(s string, into []byte) error {
-	raw, err := base64.StdEncoding.Strict().DecodeString(strings.ReplaceAll(s, "-", "/"))
-	if err != nil || len(raw) != len(into) || text(raw) != s {
+	if !decode(s, into) {
 		return fmt.Errorf("%.40q is no resource id: base64, with - for /, of %d bytes is expected", s, len(into))
 	}
-	copy(into, raw)
 	return nil
+}
+
+// decode takes the one text alone that String returns. It leaves into as it is otherwise.
+func decode(s string, into []byte) bool {
+	var raw [len(Inside{})]byte
+	if len(s) != encoding.EncodedLen(len(into)) || strings.ContainsAny(s, "\r\n") { // which base64 skips
+		return false
+	}
+	n, err := encoding.Decode(raw[:], []byte(s))
+	if err != nil || n != len(into) {
+		return false
+	}
+	copy(into, raw[:])
+	return true
 }
