@@ -34,29 +34,31 @@ func readBody(i int) []byte {
 type workload struct {
 	name string
 	one  bool // by one client alone
-	do   func(ctx context.Context, s *system, n string, i int) error
+	// plain says that it asks by HTTP alone, which the bare server answers too.
+	plain bool
+	do    func(ctx context.Context, s *system, n string, i int) error
 }
 
 // topTen is the query of the articles.
 const topTen = "SELECT TOP 10 * FROM c WHERE c.type = 'customer' ORDER BY c.salesOrderCount DESC"
 
 var cases = []workload{
-	{"http: create 1 KiB", false, func(ctx context.Context, s *system, n string, _ int) error {
+	{"http: create 1 KiB", false, true, func(ctx context.Context, s *system, n string, _ int) error {
 		body := fmt.Sprintf(`{"id":%q,"pk":%q,"text":%q}`, n, n, text)
 		return s.http(ctx, http.MethodPost, "dbs/bench/colls/items", "docs", n, body, http.StatusCreated)
 	}},
-	{"http: point read 1 KiB", false, func(ctx context.Context, s *system, _ string, i int) error {
+	{"http: point read 1 KiB", false, true, func(ctx context.Context, s *system, _ string, i int) error {
 		return s.http(ctx, http.MethodGet, fmt.Sprintf("dbs/bench/colls/items/docs/r%d", i%readable), "", readPK(i%readable), "", http.StatusOK)
 	}},
-	{"azcosmos: create 1 KiB", false, func(ctx context.Context, s *system, n string, _ int) error {
+	{"azcosmos: create 1 KiB", false, false, func(ctx context.Context, s *system, n string, _ int) error {
 		_, err := s.items.CreateItem(ctx, azcosmos.NewPartitionKeyString(n), fmt.Appendf(nil, `{"id":%q,"pk":%q,"text":%q}`, n, n, text), nil)
 		return err
 	}},
-	{"azcosmos: point read 1 KiB", false, func(ctx context.Context, s *system, _ string, i int) error {
+	{"azcosmos: point read 1 KiB", false, false, func(ctx context.Context, s *system, _ string, i int) error {
 		_, err := s.items.ReadItem(ctx, azcosmos.NewPartitionKeyString(readPK(i%readable)), fmt.Sprint("r", i%readable), nil)
 		return err
 	}},
-	{"azcosmos: query of one partition", false, func(ctx context.Context, s *system, _ string, i int) error {
+	{"azcosmos: query of one partition", false, false, func(ctx context.Context, s *system, _ string, i int) error {
 		id := fmt.Sprint("c", i%100)
 		page, err := s.customers.NewQueryItemsPager("SELECT * FROM c WHERE c.pk = \""+id+"\"", azcosmos.NewPartitionKeyString(id), nil).NextPage(ctx)
 		if err == nil && len(page.Items) != 1 {
@@ -64,7 +66,7 @@ var cases = []workload{
 		}
 		return err
 	}},
-	{"azcosmos: top ten, one client", true, func(ctx context.Context, s *system, _ string, _ int) error {
+	{"azcosmos: top ten, one client", true, false, func(ctx context.Context, s *system, _ string, _ int) error {
 		query := strings.ReplaceAll(topTen, "'", `"`) // cosmium knows double quotes alone
 		page, err := s.customers.NewQueryItemsPager(query, azcosmos.NewPartitionKey(), nil).NextPage(ctx)
 		if err == nil && len(page.Items) != 10 {

@@ -46,6 +46,10 @@ func (r result) better(o result) result {
 }
 
 func main() {
+	if port := os.Getenv(barePort); port != "" {
+		fmt.Fprintln(os.Stderr, "bench:", serveBare(port))
+		os.Exit(1)
+	}
 	var c config
 	flag.DurationVar(&c.time, "time", 5*time.Second, "time of each case and round")
 	flag.IntVar(&c.connections, "connections", 64, "clients at once")
@@ -89,9 +93,13 @@ func run(ctx context.Context, c *config, out io.Writer) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	systems := []*system{{name: "millrace", path: c.millrace}, {name: "cosmium", path: c.cosmium}}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	systems := []*system{{name: "millrace", path: c.millrace}, {name: "cosmium", path: c.cosmium}, {name: bareName, path: self}}
 	for _, s := range systems {
-		s.dir = filepath.Join(dir, s.name)
+		s.dir = filepath.Join(dir, strings.ReplaceAll(s.name, "/", "-"))
 		if err := os.MkdirAll(s.dir, 0o755); err != nil {
 			return err
 		}
@@ -113,6 +121,9 @@ func run(ctx context.Context, c *config, out io.Writer) error {
 	for round := range c.rounds {
 		for _, k := range cases {
 			for _, s := range systems {
+				if s.name == bareName && !k.plain {
+					continue
+				}
 				r, err := s.measure(ctx, c, k, round)
 				if err != nil {
 					return fmt.Errorf("%s on %s: %w", k.name, s.name, err)
@@ -125,10 +136,14 @@ func run(ctx context.Context, c *config, out io.Writer) error {
 			}
 		}
 	}
-	fmt.Fprintf(out, "| %d clients | millrace | p50 | p99 | CPU | cosmium | p50 | p99 | CPU | times |\n|---|---|---|---|---|---|---|---|---|---|\n", c.connections)
+	fmt.Fprintf(out, "| %d clients | millrace | p50 | p99 | CPU | cosmium | p50 | p99 | CPU | times | net/http alone | p50 | p99 | CPU |\n"+
+		"|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n", c.connections)
 	for _, k := range cases {
-		a, b := best[k.name]["millrace"], best[k.name]["cosmium"]
-		fmt.Fprintf(out, "| %s | %s | %s | %.1f |\n", k.name, a, b, a.perSecond/b.perSecond)
+		a, b, alone := best[k.name]["millrace"], best[k.name]["cosmium"], "| | |"
+		if r, measured := best[k.name][bareName]; measured {
+			alone = r.String()
+		}
+		fmt.Fprintf(out, "| %s | %s | %s | %.2f | %s |\n", k.name, a, b, a.perSecond/b.perSecond, alone)
 	}
 	return nil
 }

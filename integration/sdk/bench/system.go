@@ -49,7 +49,8 @@ func (s *system) start(ctx context.Context) (err error) {
 		return err
 	}
 	key := base64.StdEncoding.EncodeToString(secret)
-	if s.name == "millrace" {
+	switch s.name {
+	case "millrace":
 		nats, err := freePort(ctx)
 		if err != nil {
 			return err
@@ -57,7 +58,10 @@ func (s *system) start(ctx context.Context) (err error) {
 		s.cmd = exec.CommandContext(ctx, s.path, "up")
 		s.cmd.Env = append(os.Environ(), "MILLRACE_DIR="+s.dir, "MILLRACE_NATS_PORT="+nats, "MILLRACE_HTTP_LISTEN=off",
 			"MILLRACE_GATEWAY_LISTEN=127.0.0.1:"+s.port, "MILLRACE_GATEWAY_TLS=off", "MILLRACE_GATEWAY_KEYS_PRIMARY="+key)
-	} else {
+	case bareName:
+		s.cmd = exec.CommandContext(ctx, s.path)
+		s.cmd.Env = append(os.Environ(), barePort+"="+s.port)
+	default:
 		s.cmd = exec.CommandContext(ctx, s.path, "-Host", "127.0.0.1", "-Port", s.port, "-DisableTls", "-LogLevel", "silent", "-AccountKey", key)
 	}
 	log, err := os.Create(s.dir + ".log")
@@ -94,6 +98,9 @@ func (s *system) stop() {
 // prepare makes the containers and fills the one that is queried.
 func (s *system) prepare(ctx context.Context, c *config) error {
 	s.transport = &http.Transport{MaxIdleConnsPerHost: c.connections, MaxConnsPerHost: c.connections}
+	if s.name == bareName {
+		return nil
+	}
 	credential, err := azcosmos.NewKeyCredential(base64.StdEncoding.EncodeToString(secret))
 	if err != nil {
 		return err
