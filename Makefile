@@ -67,7 +67,7 @@ test: export MILLRACE_TEST_BINARY := $(CURDIR)/bin/test/millrace
 test: test-binary
 endif
 
-# `make lint` runs vet, over everything.
+# `make lint` runs vet, over everything of this module.
 ## test: every test, shuffled, with the race detector where a C compiler is found
 test:
 	@echo "testing $(if $(race),with the race detector ($(compiler)),without the race detector: no C compiler found (install gcc for it))"
@@ -93,13 +93,12 @@ test-duckdb test-anchors test-s3 test-sdk test-browser: test-%:
 check: lint test fuzz vuln
 	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 30m $(PKG)
 
-## lint: gofumpt, vet, staticcheck and golangci-lint, as pinned in tools.mod
+# golangci-lint runs vet and staticcheck: by themselves they load and judge everything once more each.
+## lint: gofumpt and golangci-lint, as pinned in tools.mod
 lint:
 	@unformatted=$$($(tool) gofumpt -l $$(git ls-files '*.go' 2>/dev/null || find . -name '*.go')); \
 	if [ -n "$$unformatted" ]; then echo "not formatted; run: $(tool) gofumpt -w ."; echo "$$unformatted"; exit 1; fi
-	$(GO) vet ./...
 	GOARCH=arm64 CGO_ENABLED=0 $(GO) vet ./store/internal/mapguard
-	$(tool) staticcheck ./...
 	$(tool) golangci-lint run ./...
 
 ## fuzz: every fuzz target for FUZZTIME (default 10s)
