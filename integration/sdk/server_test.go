@@ -46,6 +46,10 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+	if flag.Lookup("test.run").Value.String() == "" { // all of them
+		// At the first time cargo compiles for minutes, which the tests that need it would wait for behind all others.
+		go func() { _, _ = rustProgram() }() // who needs it is told what is wrong
+	}
 	code := m.Run()
 	if s := running.Load(); s != nil {
 		s.Kill()
