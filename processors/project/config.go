@@ -103,7 +103,8 @@ type Limits struct {
 	FlushBytesMax int `yaml:"flushBytesMax"`
 
 	// FlushInterval bounds the time for which a sink that buffers holds rows. The end
-	// of a stream of rows that has filled the sink is not held for as long. Default 5s.
+	// of a stream of rows that has filled the sink is not held for as long, and a hundredth of
+	// FlushRowsMax not for more than a twentieth of it without more. Default 5s.
 	FlushInterval time.Duration `yaml:"flushInterval"`
 }
 

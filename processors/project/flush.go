@@ -76,6 +76,14 @@ func (r *RowWriter) Finish() {
 // they need not be held for FlushInterval as a trickle of changes is.
 const burstEnds = 100 * time.Millisecond
 
+// Where the sink holds a hundredth of what it may, or its last flush was of as much, a twentieth of FlushInterval without a
+// new batch ends the wait too: an import that has ended, or a rename, whose rows are worth a file of their own. What drips is
+// gathered for all of it, and so is what comes in bursts that follow each other more closely.
+const (
+	manyPart  = 100 // of FlushRowsMax
+	quietPart = 20  // of FlushInterval
+)
+
 // flushDue is how long what the sink holds may wait.
 func (r *RowWriter) flushDue() time.Duration {
 	r.mu.Lock()
@@ -86,14 +94,21 @@ func (r *RowWriter) flushDue() time.Duration {
 	if r.recorded.Before(r.awaited) {
 		return 0
 	}
-	// The oldest batch bounds the wait. Behind a burst, a tenth of a second without a new
-	// batch ends it earlier.
-	at := r.buffered[0].at.Add(r.p.limits.FlushInterval)
-	if ends := r.buffered[len(r.buffered)-1].at.Add(burstEnds); r.burst && ends.Before(at) {
-		at = ends
+	// The oldest batch bounds the wait. Behind many rows some time without a new batch ends it earlier.
+	wait := r.p.limits.FlushInterval
+	quiet := wait
+	switch {
+	case r.burst:
+		quiet = min(burstEnds, wait)
+	case r.behindMany || r.manyLocked():
+		quiet = wait / quietPart
 	}
-	return max(time.Until(at), 0)
+	oldest, newest := r.buffered[0].at, r.buffered[len(r.buffered)-1].at
+	return max(min(time.Until(oldest.Add(wait)), time.Until(newest.Add(quiet))), 0)
 }
+
+// manyLocked says whether the sink holds rows enough for a file of their own.
+func (r *RowWriter) manyLocked() bool { return r.rows >= max(r.p.limits.FlushRowsMax/manyPart, 1) }
 
 // bufferFull says whether the sink holds so many times what it may.
 func (r *RowWriter) bufferFull(times int) bool {
@@ -156,12 +171,15 @@ func (r *RowWriter) closeWriter() {
 // and what the sink has taken cannot be given up. A sink that is not what it was ends the term.
 func (r *RowWriter) flushAll(ctx context.Context, full bool, pauses *processors.Pauses) error {
 	for {
+		r.mu.Lock()
+		many := r.manyLocked()
+		r.mu.Unlock()
 		err := r.flush(ctx)
 		if end, ok := errors.AsType[fatalError](err); ok {
 			return end.error
 		}
 		r.mu.Lock()
-		r.failure, r.burst = err, full
+		r.failure, r.burst, r.behindMany = err, full, many
 		close(r.flushed)
 		r.flushed = make(chan struct{})
 		r.mu.Unlock()

@@ -48,20 +48,21 @@ type RowWriter struct {
 
 	// Guarded by mu, which is never held during a call of the sink: State must not wait
 	// for one.
-	mu        sync.Mutex
-	buffered  []bufferedBatch // what the sink holds and has not made durable, in order
-	rows      int             // of buffered
-	bytes     int             // of buffered
-	flushed   chan struct{}   // closed, and made anew, when a flush by Run ends
-	failure   error           // of that flush
-	burst     bool            // the last flush was one because the sink was full
-	awaited   feed.Position   // up to which a retry waits for a flush, or has waited
-	counts    processors.Counts
-	rejected  []string
-	processed feed.Position // up to which changes have been processed
-	durable   feed.Position // up to which they are durable, while something is buffered
-	recorded  feed.Position // that the sink is known to have recorded
-	trouble   *processors.Trouble
+	mu         sync.Mutex
+	buffered   []bufferedBatch // what the sink holds and has not made durable, in order
+	rows       int             // of buffered
+	bytes      int             // of buffered
+	flushed    chan struct{}   // closed, and made anew, when a flush by Run ends
+	failure    error           // of that flush
+	burst      bool            // the last flush was one because the sink was full
+	behindMany bool            // the last flush was of many rows
+	awaited    feed.Position   // up to which a retry waits for a flush, or has waited
+	counts     processors.Counts
+	rejected   []string
+	processed  feed.Position // up to which changes have been processed
+	durable    feed.Position // up to which they are durable, while something is buffered
+	recorded   feed.Position // that the sink is known to have recorded
+	trouble    *processors.Trouble
 }
 
 // bufferedBatch is a batch that the sink took.
@@ -311,10 +312,11 @@ func (r *RowWriter) noteWritten(ctx context.Context, b *Batch, w Written, bytes 
 	if len(r.buffered) == 0 {
 		r.durable = maxPosition(r.durable, r.processed)
 	}
+	few := !r.manyLocked()
 	r.buffered = append(r.buffered, bufferedBatch{b.UpTo, b.Len(), bytes, time.Now()})
 	r.rows, r.bytes = r.rows+b.Len(), r.bytes+bytes
 	r.durableLocked(w.Durable)
-	if len(r.buffered) == 1 {
+	if len(r.buffered) == 1 || few && r.manyLocked() { // another time may be due than before
 		signal(r.holding)
 	}
 }
