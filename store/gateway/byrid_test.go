@@ -232,6 +232,7 @@ func TestByRID_Refusals(t *testing.T) {
 		"an item with a container's":      {container.path + "/docs/" + id(container), 400, ""},
 		"an item in another container":    {dead.path + "/docs/" + id(item), 404, ""},
 		"an item that nobody has":         {container.path + "/docs/" + id(item)[:12] + "AAAAAAAAAA==", 404, ""},
+		"as many letters as an item's":    {container.path + "/docs/" + strings.Repeat("A", 24), 400, ""},
 		"a range by its name":             {container.path + "/pkranges/0", 400, ""},
 		"a range that nobody has":         {container.path + "/pkranges/" + id(item), 404, ""},
 		"an offer that nobody has":        {"/offers/AAAA", 404, ""},
@@ -257,6 +258,7 @@ func TestByRID_Refusals(t *testing.T) {
 		w.follow("GET", self{container.path, "docs", container.signed}, "").is(401)
 		w.follow("GET", self{item.path, "docs", container.signed}, "", key...).is(401)
 		w.follow("GET", self{container.in("docs").path, "docs", item.signed}, "").is(401)
+		w.follow("GET", self{container.path + "/docs/" + strings.Repeat("A", 24), "docs", item.signed}, "", key...).is(401)
 		for _, kind := range []string{"pkranges", "docs"} { // a name alone would be good for every container
 			w.follow("GET", self{container.path + "/" + kind + "/0", kind, "0"}, "", key...).is(401)
 		}

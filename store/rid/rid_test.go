@@ -101,10 +101,32 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// Texts of as many letters as a resource id of 16 bytes has, whose bytes are more, or not all of them whole.
+func TestParse_OfAsManyLetters(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{
+		"no padding":                    strings.Repeat("A", 24),
+		"padding for one byte":          strings.Repeat("A", 23) + "=",
+		"bits beyond the last byte":     strings.Repeat("A", 21) + "B==",
+		"padding in the middle":         strings.Repeat("A", 10) + "==" + strings.Repeat("A", 12),
+		"nothing but padding":           strings.Repeat("=", 24),
+		"no letters of any resource id": strings.Repeat("/", 22) + "==",
+	} {
+		if got, err := rid.ParseInside(text); err == nil || got != (rid.Inside{}) {
+			t.Errorf("%s: %s is taken as %x", name, text, got)
+		}
+		if got, err := rid.ParsePermission(text); err == nil || got != (rid.Permission{}) {
+			t.Errorf("%s: %s is taken as the permission %x", name, text, got)
+		}
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	f.Add("-wECAw==")
 	f.Add("-wECA4AFBgc=")
 	f.Add("d9RzAJRFKgwBAAAAAAAAAA==")
+	f.Add(strings.Repeat("A", 24))
+	f.Add(strings.Repeat("A", 23) + "=")
 	f.Fuzz(func(t *testing.T, text string) {
 		if got, err := rid.ParseDatabase(text); err == nil && got.String() != text {
 			t.Errorf("%q comes back as %s", text, got)
@@ -114,6 +136,15 @@ func FuzzParse(f *testing.F) {
 		}
 		if got, err := rid.ParseInside(text); err == nil && got.String() != text {
 			t.Errorf("%q comes back as %s", text, got)
+		}
+		if got, err := rid.ParseUser(text); err == nil && got.String() != text {
+			t.Errorf("%q comes back as %s", text, got)
+		}
+		if got, err := rid.ParsePermission(text); err == nil && got.String() != text {
+			t.Errorf("%q comes back as %s", text, got)
+		}
+		if _, err := rid.ParseDatabase(text); (err == nil) != rid.IsDatabase(text) {
+			t.Errorf("%q is a database: %t, %v", text, rid.IsDatabase(text), err)
 		}
 	})
 }
