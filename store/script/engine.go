@@ -224,8 +224,8 @@ func (e *Engine) Run(ctx context.Context, prog *Program, answer func(context.Con
 	if err != nil {
 		return nil, err
 	}
+	defer e.giveBack(p) // where answer panics too
 	done, err := p.talk(ctx, e.cfg.Time, &toProcess{Run: run}, answer)
-	e.giveBack(p)
 	if err != nil {
 		return nil, err
 	}
@@ -363,13 +363,14 @@ func (p *process) talk(ctx context.Context, limit time.Duration, message *toProc
 	bounded, cancel := context.WithTimeoutCause(ctx, limit+grace, ErrTime)
 	defer cancel()
 	unhook := context.AfterFunc(bounded, p.end)
+	spent := p.spent
+	p.spent = true // should answer panic, in the middle of what they say to each other
 	done, err := p.exchange(bounded, message, answer)
-	if !unhook() || err != nil {
-		p.spent = true
+	if unhook() && err == nil {
+		// What was interrupted may hold memory until it is collected, and goes.
+		p.spent = spent || done.Failure == failedTime || done.Failure == failedMemory
 	}
 	if err == nil {
-		// What was interrupted may hold memory until it is collected, and goes.
-		p.spent = p.spent || done.Failure == failedTime || done.Failure == failedMemory
 		return done, nil
 	}
 	if bounded.Err() != nil {

@@ -310,6 +310,24 @@ func TestEngine_NothingElseIsReadable(t *testing.T) {
 	}
 }
 
+// TestEngine_APanicTakesNoPlace: where what answers a script panics, the next script has its place, and a process of its own.
+func TestEngine_APanicTakesNoPlace(t *testing.T) {
+	e := newEngine(t, script.Config{ProcessesMax: 1, Time: 30 * time.Second})
+	for range 2 {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("the panic was lost")
+				}
+			}()
+			_, _ = e.Run(t.Context(), program(`function () { __.readDocument("x", () => {}) }`), func(context.Context, *script.Ask) *script.Answer { panic("a fault") })
+		}()
+	}
+	if got := body(t, e, `function () { __.response.setBody(1) }`); got != `1` {
+		t.Error(got)
+	}
+}
+
 // TestEngine_Waits: more than may run at once wait, and those that wait too long are told so.
 func TestEngine_Waits(t *testing.T) {
 	e := newEngine(t, script.Config{ProcessesMax: 1, Time: 300 * time.Millisecond})
