@@ -120,7 +120,7 @@ func (q *quorum) watch(ctx context.Context, p feed.Partition) (watched context.C
 	return w.ctx, w.stop
 }
 
-// quorumWatch is the watch of one request. Every request has one, so it is one allocation, and not one for each variable.
+// quorumWatch is the watch of one request. Every request has one, so its variables are allocated together.
 type quorumWatch struct {
 	of        *quorum
 	partition feed.Partition

@@ -40,8 +40,7 @@ func (s *Server) authorize(x *exchange) (right, error) {
 	}
 	date := x.r.Header.Get(headerDate)
 	text := newSignedText(x.r.Method, &x.target, date, x.r.Header.Get("Date"))
-	// Clients sign one of several forms of the link, so each is tried: at most six, and four
-	// keys of each.
+	// Clients sign one of several forms of the link, so each is tried, with each key.
 	var granted *secret
 	keys := s.keys.current()
 	for link := range s.links(&x.target) {
@@ -163,11 +162,11 @@ func (s *signedText) of(link string) string { return s.head + link + s.tail }
 
 // links are the forms of a link that clients sign: by name, as it is in the URL, in lower
 // case, and by the resource id in lower case, which some clients use for what they know
-// by its id. Nearly all sign the first one, so the others are made as they are asked for; one that is the same
-// as another is tried again.
+// by its id. Nearly all sign the first one, so the others are looked for as they are asked for.
 func (s *Server) links(t *target) iter.Seq[string] {
 	return func(yield func(string) bool) {
-		if !yield(t.link) || t.raw != t.link && !yield(t.raw) || !yield(strings.ToLower(t.link)) {
+		lower := strings.ToLower(t.link)
+		if !yield(t.link) || t.raw != t.link && !yield(t.raw) || lower != t.link && !yield(lower) {
 			return
 		}
 		if t.noun == nounRanges || t.noun == nounItems || t.noun == nounContainer { // one item is not signed so

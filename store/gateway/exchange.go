@@ -38,7 +38,7 @@ type exchange struct {
 	room   int   // bytes that the body has reserved in bodies
 	slot   *slot // nil unless the request is being carried out
 
-	values [8]string // of headers of the answer, see set
+	values [8]string // of headers of the answer, see set; whoever keeps those keeps the exchange
 	used   int       // of values
 }
 

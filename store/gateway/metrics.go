@@ -24,6 +24,8 @@ type instruments struct {
 	connections     metric.Int64UpDownCounter
 	evicted         metric.Int64Counter
 	answersCut      metric.Int64Counter
+
+	outcomes sync.Map // the []metric.RecordOption of each outcome that there was: some statuses of each operation
 }
 
 var meters = newInstruments(meter.Of(instrumentation))
@@ -41,9 +43,9 @@ func newInstruments(m meter.Meter) *instruments {
 // record counts one request.
 func record(ctx context.Context, x *exchange, took time.Duration) {
 	at := outcome{x.name(), x.status}
-	as, known := outcomes.Load(at)
+	as, known := meters.outcomes.Load(at)
 	if !known {
-		as, _ = outcomes.LoadOrStore(at, []metric.RecordOption{metric.WithAttributeSet(
+		as, _ = meters.outcomes.LoadOrStore(at, []metric.RecordOption{metric.WithAttributeSet(
 			attribute.NewSet(attribute.String("operation", at.operation), attribute.Int("status", at.status)))})
 	}
 	meters.requestDuration.Record(ctx, took.Seconds(), as.([]metric.RecordOption)...)
@@ -54,6 +56,3 @@ type outcome struct {
 	operation string
 	status    int
 }
-
-// outcomes has the []metric.RecordOption of each outcome that there was: some statuses of each operation.
-var outcomes sync.Map

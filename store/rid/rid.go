@@ -203,7 +203,8 @@ func parse(s string, into []byte) error {
 
 // decode takes the one text alone that String returns. It leaves into as it is otherwise.
 func decode(s string, into []byte) bool {
-	var raw [(len(Inside{}) + 2) / 3 * 3]byte // Decode writes all bytes that the letters of the longest have, those that are one too many too
+	// Decode writes all that the letters of the longest stand for, bytes that are too many among them.
+	var raw [(len(Inside{}) + 2) / 3 * 3]byte
 	if len(s) != encoding.EncodedLen(len(into)) || strings.ContainsAny(s, "\r\n") { // which base64 skips
 		return false
 	}
