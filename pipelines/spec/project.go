@@ -64,8 +64,8 @@ type ParquetSink struct {
 	// S3 is a bucket of Amazon S3 or of a store that speaks its protocol.
 	S3 *S3 `json:"s3,omitempty" yaml:"s3,omitempty"`
 	// CommitInterval is how long rows are gathered for one set of files, 100ms to
-	// 1h: longer makes larger files and staler tables. Where 2,000 rows of a partition wait, a
-	// twentieth of it without another row ends it. Default 5s.
+	// 1h: longer makes larger files and staler tables. The end of a burst, of a hundredth of
+	// project.flushRowsMax (2,000 rows) or more, waits for a twentieth of it. Default 5s.
 	CommitInterval Duration `json:"commitInterval,omitempty" yaml:"commitInterval,omitempty"`
 }
 

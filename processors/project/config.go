@@ -103,8 +103,9 @@ type Limits struct {
 	FlushBytesMax int `yaml:"flushBytesMax"`
 
 	// FlushInterval bounds the time for which a sink that buffers holds rows. The end
-	// of a stream of rows that has filled the sink is not held for as long, and a hundredth of
-	// FlushRowsMax not for more than a twentieth of it without more. Default 5s.
+	// of a stream of rows that has filled the sink is not held for as long. Nor is the end of a
+	// burst: a hundredth of FlushRowsMax, of 1,000 rows at least, and what comes behind as many, waits
+	// for a twentieth of FlushInterval without another batch, once in FlushInterval. Default 5s.
 	FlushInterval time.Duration `yaml:"flushInterval"`
 }
 

@@ -42,7 +42,8 @@
 //
 // The checkpoint of the processor does not pass what the sink has made durable. A
 // sink that buffers takes batches and makes them durable later: when it holds
-// FlushRowsMax rows or FlushBytesMax bytes, or FlushInterval has passed. It takes the
+// FlushRowsMax rows or FlushBytesMax bytes, or FlushInterval has passed, or a burst of rows has
+// ended. It takes the
 // next batches meanwhile. After a crash the processor reads the feed again from the
 // last durable position. The checkpoint also holds the position that the sink has
 // recorded: a sink that is found before it has been emptied or restored older, and

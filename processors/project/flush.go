@@ -15,7 +15,7 @@ import (
 )
 
 // Run makes durable what a sink that buffers holds, when it is full, has held it for
-// FlushInterval, or a retry waits for it, and backfills rows of items that are there, until ctx ends.
+// FlushInterval, a burst of rows has ended, or a retry waits for it, and backfills rows of items that are there, until ctx ends.
 func (r *RowWriter) Run(ctx context.Context) error {
 	defer r.closeWriter()
 	// Runs before closeWriter: whoever waits for room holds the slot that it waits for.
@@ -47,9 +47,15 @@ func (r *RowWriter) flushLoop(ctx context.Context) error {
 		}
 		// A token may be left from before the last flush, and the timer was set for the
 		// batch that was the oldest then: what is due now decides.
-		if due := r.flushDue(); !full && due > 0 {
+		due, early := r.flushDue()
+		if !full && due > 0 {
 			timer.Reset(due)
 			continue
+		}
+		if early && !full {
+			r.mu.Lock()
+			r.early = time.Now()
+			r.mu.Unlock()
 		}
 		if err := r.flushAll(ctx, full, pauses); err != nil {
 			if processors.FailureOf(ctx, err) == processors.Canceled {
@@ -57,7 +63,8 @@ func (r *RowWriter) flushLoop(ctx context.Context) error {
 			}
 			return err
 		}
-		timer.Reset(r.flushDue())
+		due, _ = r.flushDue()
+		timer.Reset(due)
 	}
 }
 
@@ -76,39 +83,51 @@ func (r *RowWriter) Finish() {
 // they need not be held for FlushInterval as a trickle of changes is.
 const burstEnds = 100 * time.Millisecond
 
-// Where the sink holds a hundredth of what it may, or its last flush was of as much, a twentieth of FlushInterval without a
-// new batch ends the wait too: an import that has ended, or a rename, whose rows are worth a file of their own. What drips is
-// gathered for all of it, and so is what comes in bursts that follow each other more closely.
+// Where the sink holds many rows, or held many when it was flushed last, a twentieth of FlushInterval without a new batch ends
+// the wait too: an import that has ended, or a rename, whose rows are worth a file of their own. What drips is gathered for all
+// of it. Bursts that follow each other end a wait once in FlushInterval: so there are twice as many flushes at most.
 const (
-	manyPart  = 100 // of FlushRowsMax
-	quietPart = 20  // of FlushInterval
+	burstRows = 1000 // or manyPart, if that is more
+	manyPart  = 100  // of FlushRowsMax
+	quietPart = 20   // of FlushInterval
 )
 
-// flushDue is how long what the sink holds may wait.
-func (r *RowWriter) flushDue() time.Duration {
+// flushDue is how long what the sink holds may wait. early says that a burst that has ended ends the wait.
+func (r *RowWriter) flushDue() (wait time.Duration, early bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.buffered) == 0 {
-		return time.Hour
+		return time.Hour, false
 	}
 	if r.recorded.Before(r.awaited) {
-		return 0
+		return 0, false
 	}
 	// The oldest batch bounds the wait. Behind many rows some time without a new batch ends it earlier.
-	wait := r.p.limits.FlushInterval
-	quiet := wait
+	interval := r.p.limits.FlushInterval
+	at, newest := r.buffered[0].at.Add(interval), r.buffered[len(r.buffered)-1].at
+	var ends time.Time
 	switch {
 	case r.burst:
-		quiet = min(burstEnds, wait)
+		ends = newest.Add(burstEnds)
 	case r.behindMany || r.manyLocked():
-		quiet = wait / quietPart
+		ends = newest.Add(interval / quietPart)
+		if next := r.early.Add(interval); next.After(ends) {
+			ends = next
+		}
+	default:
+		ends = at
 	}
-	oldest, newest := r.buffered[0].at, r.buffered[len(r.buffered)-1].at
-	return max(min(time.Until(oldest.Add(wait)), time.Until(newest.Add(quiet))), 0)
+	if ends.Before(at) {
+		return max(time.Until(ends), 0), true
+	}
+	return max(time.Until(at), 0), false
 }
 
 // manyLocked says whether the sink holds rows enough for a file of their own.
-func (r *RowWriter) manyLocked() bool { return r.rows >= max(r.p.limits.FlushRowsMax/manyPart, 1) }
+func (r *RowWriter) manyLocked() bool {
+	most := r.p.limits.FlushRowsMax
+	return r.rows >= min(max(most/manyPart, burstRows), most)
+}
 
 // bufferFull says whether the sink holds so many times what it may.
 func (r *RowWriter) bufferFull(times int) bool {

@@ -42,7 +42,7 @@ type RowWriter struct {
 	// Between Process and Run. The first three have room for one token, so that giving
 	// one never waits.
 	broken   chan error    // ends the term
-	holding  chan struct{} // the sink has begun to hold rows
+	holding  chan struct{} // the sink has begun to hold rows, or has come to hold many
 	full     chan struct{} // it holds as many as it may
 	runEnded chan struct{} // closed when Run flushes no more
 
@@ -56,6 +56,7 @@ type RowWriter struct {
 	failure    error           // of that flush
 	burst      bool            // the last flush was one because the sink was full
 	behindMany bool            // the last flush was of many rows
+	early      time.Time       // when the end of a burst was flushed before its time
 	awaited    feed.Position   // up to which a retry waits for a flush, or has waited
 	counts     processors.Counts
 	rejected   []string
