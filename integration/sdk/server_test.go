@@ -46,14 +46,16 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	if flag.Lookup("test.run").Value.String() == "" { // all of them
-		// At the first time cargo compiles for minutes, which the tests that need it would wait for behind all others.
-		go func() { _, _ = rustProgram() }() // who needs it is told what is wrong
+	// At the first time cargo compiles for minutes, which the tests that need it would wait for behind all others.
+	var compiling sync.WaitGroup
+	if flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.list").Value.String() == "" {
+		compiling.Go(func() { _, _ = rustProgram() }) // who needs it is told what is wrong
 	}
 	code := m.Run()
 	if s := running.Load(); s != nil {
 		s.Kill()
 	}
+	compiling.Wait()
 	_ = os.RemoveAll(scratch)
 	os.Exit(code)
 }

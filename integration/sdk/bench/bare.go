@@ -5,8 +5,8 @@ import (
 	"net/http"
 )
 
-// bareName is the system that is nothing but Go's HTTP server: what no server on it can be quicker than. It answers
-// each request as Millrace does, with as many headers and bytes, and looks at nothing.
+// bareName is the system that is nothing but Go's HTTP server: what every server on it takes, and then some. It answers
+// with as many headers as Millrace and nearly as many bytes, and looks at nothing.
 const bareName = "net/http"
 
 // barePort is the environment variable that has this program be that system.

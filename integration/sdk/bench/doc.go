@@ -9,8 +9,8 @@
 // Go, whose own work counts too: what an application sees. Millrace syncs each write
 // to disk before it answers; cosmium keeps its items in memory.
 //
-// Go's HTTP server by itself, which answers the "http" cases without looking at them, stands beside both: no server on
-// net/http takes less.
+// Go's HTTP server by itself, which answers the "http" cases without looking at them, stands beside both, which are
+// built on it.
 //
 // The systems take turns, round by round; the best round counts, because others may
 // use the machine. CPU is what the server's process used for each operation: it says
