@@ -105,7 +105,7 @@ func (r *RowWriter) flushDue() (wait time.Duration, early bool) {
 	// The oldest batch bounds the wait. Behind many rows some time without a new batch ends it earlier.
 	interval := r.p.limits.FlushInterval
 	at, newest := r.buffered[0].at.Add(interval), r.buffered[len(r.buffered)-1].at
-	var ends time.Time
+	ends := at
 	switch {
 	case r.burst:
 		ends = newest.Add(burstEnds)
@@ -114,8 +114,6 @@ func (r *RowWriter) flushDue() (wait time.Duration, early bool) {
 		if next := r.early.Add(interval); next.After(ends) {
 			ends = next
 		}
-	default:
-		ends = at
 	}
 	if ends.Before(at) {
 		return max(time.Until(ends), 0), true

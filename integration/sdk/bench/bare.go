@@ -5,7 +5,7 @@ import (
 	"net/http"
 )
 
-// bareName is the system that is nothing but Go's HTTP server: what every server on it takes, and then some. It answers
+// bareName is the system that is nothing but Go's HTTP server: what a server on it takes before it does anything. It answers
 // with as many headers as Millrace and nearly as many bytes, and looks at nothing.
 const bareName = "net/http"
 
