@@ -118,7 +118,8 @@ type Task struct {
 	// It is called when the partition was split and all of its log is done. Nil where none is split.
 	BeginChild func(ctx context.Context, child Resource, checkpoint []byte) error
 	// Amend changes the checkpoint in the lease's record by amend, which returns nil to leave it, whoever holds the lease; see
-	// leases.Manager.Amend. It is called when a dead letter was written, whose writer may be late. Nil where none is split.
+	// leases.Manager.Amend. It is called when a dead letter was written, whose writer may be late, and when a partition that was
+	// split has ended. Nil where none is split.
 	Amend func(ctx context.Context, r Resource, amend func(checkpoint []byte) []byte) error
 	// Halt is to stop with *HaltedError at the first change that cannot be processed,
 	// instead of giving it up and going on.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -99,6 +100,8 @@ type lease struct {
 	// onSave, unless it is nil, sees each checkpoint before it is durable; its error is Save's.
 	// Set before a term begins.
 	onSave func(*processors.Checkpoint) error
+	// beforeAmend, unless it is nil, is called before the next amendment.
+	beforeAmend atomic.Pointer[func()]
 }
 
 func newLease() *lease { return &lease{epoch: 1, saves: make(chan *processors.Checkpoint, 1000)} }

@@ -32,11 +32,17 @@ type Split struct {
 	Letters bool `json:"letters,omitempty"`
 	// Late says that one was written by somebody who had the lease before, so that the reader's own counts do not tell of it.
 	Late bool `json:"late,omitempty"`
+	// Looking says that there are none, and that it is not known yet whether somebody who had the lease before has written one
+	// since: the reader looks once more. A release that does not know it takes the partition for ended.
+	Looking bool `json:"looking,omitempty"`
 }
 
 // Ended says whether nothing is left to do for a partition that was split. What was given up may be tried again as long
 // as it is not. A backfill that is not done is its children's, see child.
-func (c *Checkpoint) Ended() bool { return c.isIdle() && !c.Split.Letters }
+func (c *Checkpoint) Ended() bool { return c.isEnding() && !c.Split.Looking }
+
+// isEnding is Ended but for the last look for dead letters.
+func (c *Checkpoint) isEnding() bool { return c.isIdle() && !c.Split.Letters }
 
 // isIdle is Ended but for dead letters.
 func (c *Checkpoint) isIdle() bool {
@@ -115,12 +121,12 @@ func (r *run) endIfSplit(ctx context.Context) error {
 	if cp := r.presentCheckpoint(); !cp.isIdle() || cp.Split.Letters && r.hasLetters(ctx) {
 		return nil
 	}
-	if !r.savedAs((*Checkpoint).Ended) {
-		if err := r.saveNow(ctx); err != nil || !r.savedAs((*Checkpoint).Ended) {
+	if !r.savedAs((*Checkpoint).isEnding) {
+		if err := r.saveNow(ctx); err != nil || !r.savedAs((*Checkpoint).isEnding) {
 			return nil //nolint:nilerr // it is tried again: the lease ends the term when it is lost
 		}
 	}
-	if r.hasLateLetters(ctx) {
+	if r.hasLateLetters(ctx) || !r.endLooking(ctx) {
 		return nil
 	}
 	r.term.Logger.InfoContext(ctx, "the partition was split, and its children are read in its place", slog.String("last", end.Last.String()))
@@ -149,7 +155,7 @@ func (r *run) hasLetters(ctx context.Context) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	none := *r.cp.Split // checkpoints that are being written have the other
-	none.Letters, none.Late = false, false
+	none.Letters, none.Late, none.Looking = false, false, true
 	r.cp.Split = &none
 	return false
 }
@@ -157,41 +163,72 @@ func (r *run) hasLetters(ctx context.Context) bool {
 // A worker that has lost the lease may write a dead letter late, when the partition has been ended by its successor; nobody
 // would look for it then. Either of the two finds out, whoever is later, as each writes before it reads:
 //
-//	successor   its checkpoint says that it has ended    then looks for dead letters once more (hasLateLetters)
-//	late one    its dead letter                          then looks whether the lease has ended (tellLate)
+//	successor   its checkpoint says that there are none    then looks for dead letters once more (hasLateLetters)
+//	late one    its dead letter                            then looks whether the checkpoint says so (tellLate)
 //
 // What each of them does about it is the same: the checkpoint says again that there may be dead letters, and a reader looks
-// for them until the last one was tried with success, or dropped.
+// for them until the last one was tried with success, or dropped. The partition has ended when the successor has looked
+// (endLooking). If it dies before, the next holder of the lease looks.
 
-// late makes a checkpoint of a partition that has ended say that there may be dead letters.
+// late makes a checkpoint of a partition that has ended, or is about to, say that there may be dead letters.
 func (c *Checkpoint) late() {
 	late := *c.Split
-	late.Letters, late.Late = true, true
+	late.Letters, late.Late, late.Looking = true, true, false
 	c.Split = &late
 }
 
-// hasLateLetters says whether there are dead letters of a partition that has ended, or whether that cannot be told now. The
-// loop calls it behind the checkpoint that says so.
+// hasLateLetters says whether there are dead letters of a partition whose checkpoint says that there are none, or whether that
+// cannot be told now.
 func (r *run) hasLateLetters(ctx context.Context) bool {
 	looking, cancel := context.WithTimeout(ctx, measureMax)
 	defer cancel()
 	there, err := r.host.deadLetters.any(looking, r.Resource)
 	if err != nil {
 		r.term.Logger.DebugContext(ctx, "the dead letters cannot be read now", slog.Any("error", err))
-		return true // the checkpoint has ended, and the loop comes here again
+		return true // the loop comes here again, with the next heartbeat
 	}
-	if !there {
-		return false
+	if there {
+		r.beLate()
 	}
+	return there
+}
+
+// beLate makes the term look for dead letters again.
+func (r *run) beLate() {
 	r.mu.Lock()
 	r.cp.late()
 	r.mu.Unlock()
 	r.markDirty()
-	return true
 }
 
-// tellLate makes the checkpoint of a partition that has ended say that there may be dead letters, by whoever has written one
-// and may have lost the lease by then. It leaves a checkpoint that has not ended: its holder will look.
+// endLooking makes the durable checkpoint say that the partition has ended, unless a late dead letter was told of since it said
+// that there are none; and says whether it does. A save would overwrite what was told.
+func (r *run) endLooking(ctx context.Context) bool {
+	ended := false
+	ending, cancel := context.WithTimeout(ctx, measureMax)
+	defer cancel()
+	err := r.term.amend(ending, r.Resource, func(checkpoint []byte) []byte {
+		cp, err := DecodeCheckpoint(checkpoint)
+		if ended = err == nil && cp.isEnding(); !ended {
+			return nil
+		}
+		looked := *cp.Split
+		looked.Looking = false
+		cp.Split = &looked
+		return cp.Encode()
+	})
+	switch {
+	case err != nil:
+		r.term.Logger.DebugContext(ctx, "the end of the partition cannot be noted now", slog.Any("error", err))
+		return false // as above
+	case !ended:
+		r.beLate()
+	}
+	return ended
+}
+
+// tellLate makes the checkpoint of a partition that has ended, or is about to, say that there may be dead letters, by whoever has
+// written one and may have lost the lease by then. It leaves one that says so: its holder will look.
 func (t *Term) tellLate(ctx context.Context) error {
 	if t.amend == nil {
 		return nil
@@ -201,7 +238,7 @@ func (t *Term) tellLate(ctx context.Context) error {
 	defer cancel()
 	return t.amend(telling, t.Resource, func(checkpoint []byte) []byte {
 		cp, err := DecodeCheckpoint(checkpoint)
-		if err != nil || !cp.Ended() {
+		if err != nil || !cp.isEnding() {
 			return nil // of a later release, whose holders look too
 		}
 		cp.late()
@@ -214,7 +251,7 @@ func (r *run) savedAs(ok func(*Checkpoint) bool) bool { return ok(r.term.Saved()
 
 // beginChildren lets the processors of the children begin, if all before them is done and durable.
 func (r *run) beginChildren(ctx context.Context, end *feed.SplitError) error {
-	if r.begin == nil {
+	if r.begin == nil || r.term.amend == nil {
 		return fmt.Errorf("%w, and nobody can make the leases of its children", end)
 	}
 	through := func(cp *Checkpoint) bool { return cp.isThrough(end.Last) }

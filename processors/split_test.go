@@ -79,7 +79,7 @@ func (s *stage) runParent(l *lease, p processors.Processor, made *records, rewin
 	ctx, cancel := context.WithCancel(s.t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- s.host.Run(ctx, l, processors.Task{Resource: resource, Processor: p, Rewinds: rewinds, BeginChild: made.begin})
+		done <- s.host.Run(ctx, l, processors.Task{Resource: resource, Processor: p, Rewinds: rewinds, BeginChild: made.begin, Amend: l.amend})
 	}()
 	s.t.Cleanup(cancel)
 	return done
@@ -198,7 +198,7 @@ func TestSplit_WhatWasGivenUpKeepsTheParentAndNotItsChildren(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- s.host.Run(ctx, l, processors.Task{Resource: resource, Processor: bad, BeginChild: made.begin})
+		done <- s.host.Run(ctx, l, processors.Task{Resource: resource, Processor: bad, BeginChild: made.begin, Amend: l.amend})
 	}()
 	cp := l.waitCheckpoint(t, isSplit)
 	if len(cp.Parked) != 1 || cp.Ended() || len(made.all()) != 2 {
@@ -227,6 +227,9 @@ func TestSplit_WhatWasGivenUpKeepsTheParentAndNotItsChildren(t *testing.T) {
 
 // amend changes the lease's record as leases.Manager.Amend does.
 func (l *lease) amend(_ context.Context, _ processors.Resource, amend func([]byte) []byte) error {
+	if before := l.beforeAmend.Swap(nil); before != nil {
+		(*before)()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if next := amend(l.checkpoint); next != nil {
@@ -236,11 +239,12 @@ func (l *lease) amend(_ context.Context, _ processors.Resource, amend func([]byt
 }
 
 // A worker that has lost the lease tells of a refused copy when its successor has ended the partition, or is about to: before
-// the checkpoint that says so, and after it has looked for dead letters. Somebody reads the partition until that one is tried.
+// its last look for dead letters, between that and the end, and behind it. Somebody reads the partition until that one is tried.
 func TestSplit_ALateDeadLetterIsLookedFor(t *testing.T) {
 	t.Parallel()
-	for name, before := range map[string]bool{"before the end is durable": true, "behind it": false} {
-		t.Run(name, func(t *testing.T) {
+	const beforeLook, behindLook, behindEnd = "before the last look", "behind the last look", "behind the end"
+	for _, when := range []string{beforeLook, behindLook, behindEnd} {
+		t.Run(when, func(t *testing.T) {
 			t.Parallel()
 			s := newStage(t, processors.Config{CheckpointInterval: time.Millisecond})
 			s.append("a")
@@ -253,25 +257,33 @@ func TestSplit_ALateDeadLetterIsLookedFor(t *testing.T) {
 			l.checkpoint = first.Checkpoint()
 			s.split()
 			refused := refusal(1, `["k"]/a`, `["k"]/full`)
-			wrote := sync.OnceFunc(func() {
+			tells := sync.OnceFunc(func() {
+				if err := late.term.DeadLetter(t.Context(), refused); err != nil {
+					t.Error(err)
+				}
+			})
+			writes := sync.OnceFunc(func() {
 				if err := s.letters.Write(t.Context(), &refused); err != nil {
 					t.Error(err)
 				}
 			})
-			l.onSave = func(cp *processors.Checkpoint) error {
-				if before && cp.Ended() {
-					wrote()
+			switch when {
+			case beforeLook:
+				l.onSave = func(cp *processors.Checkpoint) error {
+					if isSplit(cp) && cp.Split.Looking {
+						writes()
+					}
+					return nil
 				}
-				return nil
+			case behindLook:
+				l.beforeAmend.Store(&tells)
 			}
 			ended := s.runParent(l, &retrier{retry: func(string) error { return nil }}, made, 0)
-			if !before {
+			if when == behindEnd {
 				if err := <-ended; !errors.Is(err, processors.ErrEnded) {
 					t.Fatalf("the partition ends with %v", err)
 				}
-				if err := late.term.DeadLetter(t.Context(), refused); err != nil {
-					t.Fatal(err)
-				}
+				tells()
 				cp, err := processors.DecodeCheckpoint(l.Checkpoint())
 				if err != nil || cp.Ended() || cp.Position.LSN != 2 || len(cp.Split.Children) != 2 {
 					t.Fatalf("with a late dead letter the checkpoint is %+v, %v", cp, err)
@@ -294,6 +306,40 @@ func TestSplit_ALateDeadLetterIsLookedFor(t *testing.T) {
 				t.Errorf("dead letters: %+v, %v", all, err)
 			}
 		})
+	}
+}
+
+// A worker that has lost the lease tells of a refused copy when its successor says that there are no dead letters, and the
+// successor dies before it looks once more: the next holder looks.
+func TestSplit_WhoSucceedsTheSuccessorLooksForALateDeadLetter(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, processors.Config{CheckpointInterval: time.Millisecond})
+	s.append("a")
+	s.split()
+	l, made, looking := newLease(), &records{}, []byte(nil)
+	l.onSave = func(cp *processors.Checkpoint) error {
+		if isSplit(cp) && cp.Split.Looking {
+			looking = cp.Encode()
+		}
+		return nil
+	}
+	if err := <-s.runParent(l, &recorder{}, made, 0); !errors.Is(err, processors.ErrEnded) || looking == nil {
+		t.Fatalf("the partition ends with %v, behind %q", err, looking)
+	}
+	refused := refusal(1, `["k"]/a`, `["k"]/full`)
+	if err := s.letters.Write(t.Context(), &refused); err != nil {
+		t.Fatal(err)
+	}
+	next := newLease()
+	next.epoch, next.checkpoint = 2, looking
+	ended := s.runParent(next, &retrier{retry: func(string) error { return nil }}, made, 0)
+	next.waitCheckpoint(t, func(cp *processors.Checkpoint) bool { return isSplit(cp) && cp.Split.Late })
+	s.retry(s.letter().ID)
+	if err := <-ended; !errors.Is(err, processors.ErrEnded) {
+		t.Errorf("when the dead letter was tried the partition ends with %v", err)
+	}
+	if cp, err := processors.DecodeCheckpoint(next.Checkpoint()); err != nil || !cp.Ended() {
+		t.Errorf("the checkpoint is %+v, %v", cp, err)
 	}
 }
 
@@ -344,7 +390,7 @@ func TestSplit_ACrashBetweenAnyTwoStepsIsGoneOnFrom(t *testing.T) {
 			}
 			done := make(chan error, 1)
 			go func() {
-				done <- s.host.Run(ctx, l, processors.Task{Resource: resource, Processor: &recorder{}, BeginChild: begin})
+				done <- s.host.Run(ctx, l, processors.Task{Resource: resource, Processor: &recorder{}, BeginChild: begin, Amend: l.amend})
 			}()
 			select {
 			case <-failed:
@@ -381,7 +427,8 @@ func TestSplit_AGenerationThatBeginsAtTheEndGoesOn(t *testing.T) {
 	s.append("a")
 	s.split()
 	made, r := &records{}, &recorder{}
-	err := s.host.Run(t.Context(), newLease(), processors.Task{Resource: resource, Processor: r, Start: feed.Position{LSN: 2}, BeginChild: made.begin})
+	l := newLease()
+	err := s.host.Run(t.Context(), l, processors.Task{Resource: resource, Processor: r, Start: feed.Position{LSN: 2}, BeginChild: made.begin, Amend: l.amend})
 	if !errors.Is(err, processors.ErrEnded) || len(made.all()) != 2 || len(r.seen()) != 0 {
 		t.Errorf("it ends with %v, has begun %d children and processed %v", err, len(made.all()), r.seen())
 	}
@@ -491,7 +538,7 @@ func TestSplit_TwoHoldersMakeOneBeginning(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- s.host.Run(ctx, late, processors.Task{Resource: resource, Processor: &recorder{}, BeginChild: begin})
+		done <- s.host.Run(ctx, late, processors.Task{Resource: resource, Processor: &recorder{}, BeginChild: begin, Amend: late.amend})
 	}()
 	<-arrived
 	next := newLease()
