@@ -22,7 +22,7 @@ version := $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 compiler := $(shell command -v gcc || command -v clang || command -v cc)
 race     := $(if $(compiler),-race,)
 
-.PHONY: help demo build test test-binary test-packages test-sim test-rounds test-duckdb test-anchors test-s3 test-sdk test-browser check lint fuzz vuln bench soak chaos kills model random sim spark upgrade release deploys
+.PHONY: help demo build test test-binary test-packages test-sim test-rounds test-duckdb test-anchors test-s3 test-sdk test-browser check lint fuzz vuln bench soak chaos kills model random sim sdk spark upgrade release deploys
 
 ## help: list the targets
 help:
@@ -87,7 +87,7 @@ test-rounds:
 		-run '^(TestSmall.*|TestRandomFaults|TestCrash_AtEveryStep|TestModel|TestEveryMergeHandsOverWhatItPutTogether)$$' $(rounds)
 
 test-duckdb test-anchors test-s3 test-sdk test-browser: test-%:
-	cd $(wildcard integration/$* integration/bench/$*) && $(if $(filter duckdb anchors,$*),CGO_ENABLED=1 )$(GO) test -count=$(COUNT) -timeout 60m ./...
+	cd $(wildcard integration/$* integration/bench/$*) && $(if $(filter duckdb anchors,$*),CGO_ENABLED=1 )$(GO) test $(if $(filter sdk,$*),-short )-count=$(COUNT) -timeout 60m ./...
 
 ## check: what must pass before a commit: lint, tests, each fuzz target and benchmark briefly
 check: lint test fuzz vuln
@@ -134,6 +134,10 @@ sim:
 ## soak: an hour of writes at 2,000/s under the WebStore's pipelines; memory stays flat (SOAK=10m for less)
 soak:
 	$(GO) test ./integration -count=1 -timeout 0 -v -run 'Soak' -args -soak=$(or $(SOAK),1h)
+
+## sdk: the tests of the SDKs, with those of the SDK for Rust, which make test leaves out: cargo compiles for minutes at the first time
+sdk:
+	cd integration/sdk && $(GO) test -count=1 -timeout 60m -v ./...
 
 ## spark: the tables of projections are read by Spark with Delta Lake, from PyPI and Maven (some 450 MB; Java 17 or newer)
 spark:

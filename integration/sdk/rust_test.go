@@ -86,6 +86,9 @@ func cargo(args ...string) error {
 // rustPath is rustProgram for a test, which is skipped where it cannot be had.
 func rustPath(t *testing.T) string {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("at the first time cargo compiles for minutes: make sdk runs it")
+	}
 	path, err := rustProgram()
 	if absent, ok := errors.AsType[*absentError](err); ok {
 		t.Skipf("azure_data_cosmos cannot be had: %v", absent)

@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 	}
 	// At the first time cargo compiles for minutes, which the tests that need it would wait for behind all others.
 	var compiling sync.WaitGroup
-	if flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.list").Value.String() == "" {
+	if !testing.Short() && flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.list").Value.String() == "" {
 		compiling.Go(func() { _, _ = rustProgram() }) // who needs it is told what is wrong
 	}
 	code := m.Run()
