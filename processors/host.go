@@ -198,7 +198,9 @@ func (h *Host) Run(ctx context.Context, lease Lease, t Task) error {
 	// Everything has ended before the last checkpoint is written: it then says all that was
 	// done, and nobody of this term writes behind it.
 	err = cmp.Or(g.Wait(), r.noteHalt(work))
-	r.saveLast(ctx)
+	if !errors.Is(err, ErrEnded) { // all is said, and what others add to it now would be overwritten
+		r.saveLast(ctx)
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", t.Resource, tellLease(err))
 	}

@@ -32,17 +32,20 @@ type Split struct {
 	Letters bool `json:"letters,omitempty"`
 	// Late says that one was written by somebody who had the lease before, so that the reader's own counts do not tell of it.
 	Late bool `json:"late,omitempty"`
-	// Looking says that there are none, and that it is not known yet whether somebody who had the lease before has written one
-	// since: the reader looks once more. A release that does not know it takes the partition for ended.
-	Looking bool `json:"looking,omitempty"`
+	// Looking is the epoch of a holder that has found no dead letters, and looks once more for those of whoever had the lease
+	// before; 0: nobody does. A release that does not know it takes the partition for ended.
+	Looking uint64 `json:"looking,omitempty"`
 }
 
 // Ended says whether nothing is left to do for a partition that was split. What was given up may be tried again as long
 // as it is not. A backfill that is not done is its children's, see child.
-func (c *Checkpoint) Ended() bool { return c.isEnding() && !c.Split.Looking }
+func (c *Checkpoint) Ended() bool { return c.isEnding() && c.Split.Looking == 0 }
 
 // isEnding is Ended but for the last look for dead letters.
 func (c *Checkpoint) isEnding() bool { return c.isIdle() && !c.Split.Letters }
+
+// isLookedAt says whether the holder with an epoch is at its last look for dead letters.
+func (c *Checkpoint) isLookedAt(epoch uint64) bool { return c.isEnding() && c.Split.Looking == epoch }
 
 // isIdle is Ended but for dead letters.
 func (c *Checkpoint) isIdle() bool {
@@ -109,6 +112,9 @@ func (r *run) endIfSplit(ctx context.Context) error {
 	if end == nil {
 		return nil
 	}
+	if r.begin == nil || r.term.amend == nil {
+		return fmt.Errorf("%w, and nobody can change the leases of its readers", end)
+	}
 	if f, holds := r.proc.(Finisher); holds && !r.asked {
 		r.asked = true
 		f.Finish()
@@ -121,9 +127,14 @@ func (r *run) endIfSplit(ctx context.Context) error {
 	if cp := r.presentCheckpoint(); !cp.isIdle() || cp.Split.Letters && r.hasLetters(ctx) {
 		return nil
 	}
-	if !r.savedAs((*Checkpoint).isEnding) {
-		if err := r.saveNow(ctx); err != nil || !r.savedAs((*Checkpoint).isEnding) {
-			return nil //nolint:nilerr // it is tried again: the lease ends the term when it is lost
+	// A save that is under way could overwrite what a late dead letter tells behind the look. From here to the end none begins.
+	if err := r.awaitSave(); err != nil {
+		return nil //nolint:nilerr // it is tried again: the lease ends the term when it is lost
+	}
+	looking := func(cp *Checkpoint) bool { return cp.isLookedAt(r.term.Epoch) }
+	if r.noteLooking(); !r.savedAs(looking) {
+		if err := r.saveNow(ctx); err != nil || !r.savedAs(looking) {
+			return nil //nolint:nilerr // as above
 		}
 	}
 	if r.hasLateLetters(ctx) || !r.endLooking(ctx) {
@@ -133,8 +144,7 @@ func (r *run) endIfSplit(ctx context.Context) error {
 	return ErrEnded
 }
 
-// hasLetters says whether there may be dead letters of the partition, and notes it if there are none. Where one may have been
-// written it asks the store, for which the loop may wait now: only a retry is left to do, and what it gives up is written
+// hasLetters says whether there may be dead letters of the partition. Where one may have been written it asks the store, for which the loop may wait now: only a retry is left to do, and what it gives up is written
 // before the loop goes on.
 func (r *run) hasLetters(ctx context.Context) bool {
 	if r.mayHaveDeadLetters() {
@@ -148,16 +158,18 @@ func (r *run) hasLetters(ctx context.Context) bool {
 		if err != nil {
 			r.term.Logger.DebugContext(ctx, "the dead letters cannot be read now", slog.Any("error", err))
 		}
-		if err != nil || there {
-			return true
-		}
+		return err != nil || there
 	}
+	return false
+}
+
+// noteLooking notes that there are no dead letters, and that this holder looks once more.
+func (r *run) noteLooking() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	none := *r.cp.Split // checkpoints that are being written have the other
-	none.Letters, none.Late, none.Looking = false, false, true
+	none := *r.cp.Split // checkpoints that were written have the other
+	none.Letters, none.Late, none.Looking = false, false, r.term.Epoch
 	r.cp.Split = &none
-	return false
 }
 
 // A worker that has lost the lease may write a dead letter late, when the partition has been ended by its successor; nobody
@@ -167,13 +179,14 @@ func (r *run) hasLetters(ctx context.Context) bool {
 //	late one    its dead letter                            then looks whether the checkpoint says so (tellLate)
 //
 // What each of them does about it is the same: the checkpoint says again that there may be dead letters, and a reader looks
-// for them until the last one was tried with success, or dropped. The partition has ended when the successor has looked
-// (endLooking). If it dies before, the next holder of the lease looks.
+// for them until the last one was tried with success, or dropped. The partition has ended when the successor has looked, and is
+// the holder still (endLooking). If it dies before, the next holder of the lease looks. A late one that dies between its dead
+// letter and its look leaves it, if that is behind the successor's: it is listed, and is not tried again.
 
 // late makes a checkpoint of a partition that has ended, or is about to, say that there may be dead letters.
 func (c *Checkpoint) late() {
 	late := *c.Split
-	late.Letters, late.Late, late.Looking = true, true, false
+	late.Letters, late.Late, late.Looking = true, true, 0
 	c.Split = &late
 }
 
@@ -201,19 +214,20 @@ func (r *run) beLate() {
 	r.markDirty()
 }
 
-// endLooking makes the durable checkpoint say that the partition has ended, unless a late dead letter was told of since it said
-// that there are none; and says whether it does. A save would overwrite what was told.
+// endLooking makes the durable checkpoint say that the partition has ended, and says whether it does: not if a late dead letter
+// was told of since this holder said that there are none, or another holder looks. A save would overwrite what was told.
 func (r *run) endLooking(ctx context.Context) bool {
 	ended := false
 	ending, cancel := context.WithTimeout(ctx, measureMax)
 	defer cancel()
 	err := r.term.amend(ending, r.Resource, func(checkpoint []byte) []byte {
 		cp, err := DecodeCheckpoint(checkpoint)
-		if ended = err == nil && cp.isEnding(); !ended {
+		ended = err == nil && (cp.Ended() || cp.isLookedAt(r.term.Epoch))
+		if !ended || cp.Ended() { // by an earlier try
 			return nil
 		}
 		looked := *cp.Split
-		looked.Looking = false
+		looked.Looking = 0
 		cp.Split = &looked
 		return cp.Encode()
 	})
@@ -251,9 +265,6 @@ func (r *run) savedAs(ok func(*Checkpoint) bool) bool { return ok(r.term.Saved()
 
 // beginChildren lets the processors of the children begin, if all before them is done and durable.
 func (r *run) beginChildren(ctx context.Context, end *feed.SplitError) error {
-	if r.begin == nil || r.term.amend == nil {
-		return fmt.Errorf("%w, and nobody can make the leases of its children", end)
-	}
 	through := func(cp *Checkpoint) bool { return cp.isThrough(end.Last) }
 	if !through(r.presentCheckpoint()) {
 		return nil

@@ -270,7 +270,7 @@ func TestSplit_ALateDeadLetterIsLookedFor(t *testing.T) {
 			switch when {
 			case beforeLook:
 				l.onSave = func(cp *processors.Checkpoint) error {
-					if isSplit(cp) && cp.Split.Looking {
+					if isSplit(cp) && cp.Split.Looking != 0 {
 						writes()
 					}
 					return nil
@@ -318,7 +318,7 @@ func TestSplit_WhoSucceedsTheSuccessorLooksForALateDeadLetter(t *testing.T) {
 	s.split()
 	l, made, looking := newLease(), &records{}, []byte(nil)
 	l.onSave = func(cp *processors.Checkpoint) error {
-		if isSplit(cp) && cp.Split.Looking {
+		if isSplit(cp) && cp.Split.Looking != 0 {
 			looking = cp.Encode()
 		}
 		return nil
@@ -339,6 +339,67 @@ func TestSplit_WhoSucceedsTheSuccessorLooksForALateDeadLetter(t *testing.T) {
 		t.Errorf("when the dead letter was tried the partition ends with %v", err)
 	}
 	if cp, err := processors.DecodeCheckpoint(next.Checkpoint()); err != nil || !cp.Ended() {
+		t.Errorf("the checkpoint is %+v, %v", cp, err)
+	}
+}
+
+// What a processor tells while its partition ends is not saved over the end.
+func TestSplit_NothingIsSavedBehindTheEnd(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, processors.Config{CheckpointInterval: time.Millisecond})
+	s.append("a")
+	s.split()
+	l, r := newLease(), &recorder{}
+	l.onSave = func(cp *processors.Checkpoint) error {
+		if isSplit(cp) && cp.Split.Looking != 0 {
+			r.term.Changed("")
+		}
+		return nil
+	}
+	if err := <-s.runParent(l, r, &records{}, 0); !errors.Is(err, processors.ErrEnded) {
+		t.Fatalf("the partition ends with %v", err)
+	}
+	if cp, err := processors.DecodeCheckpoint(l.Checkpoint()); err != nil || !cp.Ended() {
+		t.Errorf("the checkpoint is %+v, %v", cp, err)
+	}
+}
+
+// A holder that does not know that it was succeeded does not end by its own look what its successor looks at.
+func TestSplit_WhoWasSucceededEndsNothing(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, processors.Config{CheckpointInterval: time.Millisecond})
+	s.append("a")
+	s.split()
+	l, refused := newLease(), make(chan struct{})
+	tries := sync.OnceFunc(func() { close(refused) })
+	succeeded := func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		cp, err := processors.DecodeCheckpoint(l.checkpoint)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		cp.Split.Looking = l.epoch + 1
+		l.checkpoint, l.lost = cp.Encode(), true
+		l.onSave = func(*processors.Checkpoint) error { tries(); return nil }
+	}
+	l.beforeAmend.Store(&succeeded)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- s.host.Run(ctx, l, processors.Task{Resource: resource, Processor: &recorder{}, BeginChild: (&records{}).begin, Amend: l.amend})
+	}()
+	select {
+	case <-refused:
+	case err := <-done:
+		t.Fatalf("the term ends with %v", err)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("whoever was succeeded ends with %v", err)
+	}
+	if cp, err := processors.DecodeCheckpoint(l.Checkpoint()); err != nil || cp.Ended() {
 		t.Errorf("the checkpoint is %+v, %v", cp, err)
 	}
 }
