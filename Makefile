@@ -68,7 +68,7 @@ test: test-binary
 endif
 
 # `make lint` runs vet, over everything of this module.
-## test: every test, shuffled, with the race detector where a C compiler is found
+## test: every test but those of the SDK for Rust (make sdk), shuffled, with the race detector where a C compiler is found
 test:
 	@echo "testing $(if $(race),with the race detector ($(compiler)),without the race detector: no C compiler found (install gcc for it))"
 	@$(MAKE) --no-print-directory --keep-going --jobs=2 test-packages $(addprefix test-,$(beside))

@@ -12,7 +12,7 @@
 // The JavaScript cases stand in js, programs that stand on that SDK in jsprograms, and both need Node 20 with npm; those of Python stand in
 // python and need Python 3.10 with venv; those of Java stand in java, Spring Data on that SDK in javaprograms, and both need Maven and a
 // JDK of 17; those of Rust stand in rust and need cargo, Rust 1.88 and a C compiler. What cargo builds is kept in the user's cache.
-// Without, they are skipped and say so. -short leaves out Rust, whose crates take some six minutes of a processor to compile: so
-// make test runs it, and make sdk all. -long runs more rounds of kills and moves, and -webstore the data set of which MILLRACE_WEBSTORE names the
+// Without, they are skipped and say so. -short leaves out Rust, whose crates take some six minutes of a processor to compile:
+// make test passes it, make sdk runs all. -long runs more rounds of kills and moves, and -webstore the data set of which MILLRACE_WEBSTORE names the
 // directory.
 package sdk
