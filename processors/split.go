@@ -144,23 +144,28 @@ func (r *run) endIfSplit(ctx context.Context) error {
 	return ErrEnded
 }
 
-// hasLetters says whether there may be dead letters of the partition. Where one may have been written it asks the store, for which the loop may wait now: only a retry is left to do, and what it gives up is written
-// before the loop goes on.
+// hasLetters says whether there may be dead letters of the partition. Where one may have been written it asks the store, for
+// which the loop may wait now: only a retry is left to do, and what it gives up is written before the loop goes on.
 func (r *run) hasLetters(ctx context.Context) bool {
-	if r.mayHaveDeadLetters() {
-		if time.Since(r.looked) < retryPollInterval {
-			return true
-		}
-		r.looked = time.Now()
-		looking, cancel := context.WithTimeout(ctx, measureMax)
-		defer cancel()
-		there, err := r.host.deadLetters.any(looking, r.Resource)
-		if err != nil {
-			r.term.Logger.DebugContext(ctx, "the dead letters cannot be read now", slog.Any("error", err))
-		}
-		return err != nil || there
+	if !r.mayHaveDeadLetters() {
+		return false
 	}
-	return false
+	if time.Since(r.looked) < retryPollInterval {
+		return true
+	}
+	r.looked = time.Now()
+	there, err := r.findLetters(ctx)
+	return err != nil || there
+}
+
+// findLetters asks the store whether there are dead letters of the partition.
+func (r *run) findLetters(ctx context.Context) (there bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, measureMax)
+	defer cancel()
+	if there, err = r.host.deadLetters.any(ctx, r.Resource); err != nil {
+		r.term.Logger.DebugContext(ctx, "the dead letters cannot be read now", slog.Any("error", err))
+	}
+	return there, err
 }
 
 // noteLooking notes that there are no dead letters, and that this holder looks once more.
@@ -193,17 +198,11 @@ func (c *Checkpoint) late() {
 // hasLateLetters says whether there are dead letters of a partition whose checkpoint says that there are none, or whether that
 // cannot be told now.
 func (r *run) hasLateLetters(ctx context.Context) bool {
-	looking, cancel := context.WithTimeout(ctx, measureMax)
-	defer cancel()
-	there, err := r.host.deadLetters.any(looking, r.Resource)
-	if err != nil {
-		r.term.Logger.DebugContext(ctx, "the dead letters cannot be read now", slog.Any("error", err))
-		return true // the loop comes here again, with the next heartbeat
-	}
+	there, err := r.findLetters(ctx)
 	if there {
 		r.beLate()
 	}
-	return there
+	return err != nil || there // after an error the loop comes here again, with the next heartbeat
 }
 
 // beLate makes the term look for dead letters again.
@@ -234,7 +233,7 @@ func (r *run) endLooking(ctx context.Context) bool {
 	switch {
 	case err != nil:
 		r.term.Logger.DebugContext(ctx, "the end of the partition cannot be noted now", slog.Any("error", err))
-		return false // as above
+		return false // the loop comes here again
 	case !ended:
 		r.beLate()
 	}
