@@ -60,7 +60,7 @@ func (l *Log) Append(ctx context.Context, after LSN, id CommitID, data []byte) (
 		if err != nil {
 			return 0, fmt.Errorf("append to partition %s after LSN %d: %w: %w", l.p, after, ErrUnavailable, err)
 		}
-		l.answers = answers
+		l.answers, l.appended = answers, l.cfg.Cache.hold(l.id)
 	}
 	l.answers.begin()
 	most := l.cfg.AppendTimeout
@@ -80,8 +80,10 @@ func (l *Log) Append(ctx context.Context, after LSN, id CommitID, data []byte) (
 		l.unknown = id
 	}
 	if err != nil {
+		l.appended.stop() // somebody else may have appended, or this may be stored yet
 		return 0, fmt.Errorf("append to partition %s after LSN %d: %w", l.p, after, err)
 	}
+	l.appended.add(lsn, data)
 	return lsn, nil
 }
 

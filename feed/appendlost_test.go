@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/feed"
 )
 
-// never is an AppendTimeout at whose end a test has failed.
+// never is a time at whose end a test has failed.
 const never = time.Hour
 
 // within ends before AppendTimeout does.

@@ -86,6 +86,27 @@
 // message that it has, without an error. A Tail sees that the first message is not the
 // one that it asked for, and tells a trim from a gap by the trim point.
 //
+// # Reading what this process appends
+//
+// Most readers stand at the end of a log, and where millrace up is all there is, its owner is in their process. Such a
+// tail gets each commit from a [TailCache] once JetStream has acknowledged it, and has no consumer meanwhile:
+//
+//	owner           Append 41 ──▶ stored, acknowledged ──▶ cache: 41 ──▶ dropped when the tails of the process have it
+//	tail A          stands before 41: waits for the cache, and takes 41 from it
+//	tail B          stands before 12: reads from the stream up to 41, then as A
+//
+// It is not only the shorter way. JetStream keeps each block of 4 MiB in memory for two seconds after it was written, or read
+// by a consumer; without a reader it writes all blocks into one buffer. At 12 MB of log a second that was half of what the
+// process had in use, and the garbage collector ran three times as often.
+//
+// Why the order and the completeness of what is delivered do not depend on the cache: it holds only what the stream has
+// acknowledged, at the LSN for which it was acknowledged, so it may lack commits but cannot have others. A tail
+// takes from it the commit at its own cursor alone, and checks it as one from the stream: checksum, log, predecessor. What the cache
+// lacks the tail reads from the stream: it waits for the cache only while its cursor is within, or directly behind, what
+// is kept there, and while the last append of this process has succeeded. An owner that stops, or whose append fails,
+// ends that at once. One that hangs, and was succeeded by another process, does not; then the tail hears nothing, and asks the stream within
+// TailOptions.WatchInterval, as it asks about a silent consumer.
+//
 // # Going on in a new stream
 //
 // Streams that earlier releases made deny purges for ever. Such a log is trimmed by moving it

@@ -46,3 +46,17 @@ func (h *Hub) Held(p Partition) int {
 	defer s.mu.Unlock()
 	return s.ring.bytes
 }
+
+// NewTailCacheOf makes a TailCache that keeps so many bytes of one log, and of all.
+func NewTailCacheOf(logBytes, bytes int) *TailCache {
+	c := NewTailCache()
+	c.logBytesMax, c.bytesMax = logBytes, bytes
+	return c
+}
+
+// Kept returns how many logs and bytes are kept.
+func (c *TailCache) Kept() (logs, bytes int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.logs), int(c.bytes.Load())
+}

@@ -68,6 +68,10 @@ type LogConfig struct {
 	// restore: the new log begins at After+1, and its first commit must have After as its
 	// trim point. Default 0, a log that begins at 1.
 	After LSN `yaml:"-"`
+
+	// Cache is what all logs of the process share, so that its tails get what it appends without
+	// reading it from the stream. Default nil: all is read from the stream.
+	Cache *TailCache `yaml:"-"`
 }
 
 // CreateLog makes the stream of a partition's log, on file storage. No single commit can be
@@ -182,9 +186,10 @@ type Log struct {
 	// log; see Move.
 	acceptCopy bool
 
-	answers  *answers // of appends; nil before the first
-	unknown  CommitID // whose append ended with ErrUnknown
-	patience patience // with answers to appends
+	answers  *answers   // of appends; nil before the first
+	appended *cachedLog // holds what was appended for the tails of the process; nil before the first, and without a cache
+	unknown  CommitID   // whose append ended with ErrUnknown
+	patience patience   // with answers to appends
 
 	asking chan struct{} // holds a token while BoundsSince asks
 	known  bounds        // what it learned last; belongs to whoever has put the token there
@@ -298,6 +303,11 @@ func (l *Log) Close() {
 	if l.answers != nil {
 		l.answers.close(l.api.nc)
 		l.answers = nil
+	}
+	if l.appended != nil {
+		l.appended.stop()
+		l.appended.release()
+		l.appended = nil
 	}
 }
 

@@ -62,6 +62,8 @@ type Tail struct {
 	data []byte   // the encoding of the commit before next
 	err  error    // why the tail has ended
 
+	cached *tailCursor // in what this process appends; nil without a cache
+
 	messages     chan *nats.Msg
 	subscription *nats.Subscription
 	connected    chan nats.Status
@@ -97,6 +99,7 @@ func newTail(l *Log, from LSN, opt TailOptions) (*Tail, error) {
 	t := &Tail{
 		l: l, opt: opt, next: max(from, 1), prev: opt.Prev,
 		inbox: nc.NewInbox(), patience: opt.WatchInterval, retry: retryMin, timer: time.NewTimer(time.Hour),
+		active: time.Now(),
 	}
 	base := max(opt.BytesMax/pullsMax, pullBytesMin)
 	t.pulls = pulls{nc: nc, commits: max(opt.CommitsMax/pullsMax, 1), base: base, bytes: base}
@@ -109,6 +112,7 @@ func newTail(l *Log, from LSN, opt TailOptions) (*Tail, error) {
 		return nil, fmt.Errorf("tail partition %s: %w", l.p, err)
 	}
 	t.connected = nc.StatusChanged(nats.CONNECTED)
+	t.cached = l.cfg.Cache.hold(l.id).follow(t.next)
 	return t, nil
 }
 
@@ -139,13 +143,19 @@ func (t *Tail) await(ctx context.Context, once bool) (*Commit, error) {
 			}
 			continue
 		}
-		if t.consumer == "" {
+		appended, follows := t.cached.await()
+		switch {
+		case follows:
+			t.dropConsumer() // the stream has nothing that does not come by the cache
+		case t.consumer == "":
 			t.makeConsumer(ctx)
 			continue
+		default:
+			t.keepPullsOpen(once)
 		}
-		t.keepPullsOpen(once)
 		t.timer.Reset(max(t.patience-time.Since(t.active), 0))
 		select {
+		case <-appended:
 		case m := <-t.messages:
 			if c := t.receive(m); c != nil {
 				return c, nil
@@ -175,6 +185,7 @@ func (t *Tail) Close() {
 		return
 	}
 	t.dropConsumer()
+	t.cached.close()
 	_ = t.subscription.Unsubscribe() // fails only where the connection is closed
 	t.l.api.nc.RemoveStatusListener(t.connected)
 	t.subscription = nil
@@ -198,6 +209,9 @@ func (t *Tail) keepPullsOpen(once bool) {
 // buffered returns the next commit that has arrived, nil if none has.
 func (t *Tail) buffered() *Commit {
 	for t.err == nil && t.suspect == 0 {
+		if data := t.cached.get(); data != nil {
+			return t.deliver(data)
+		}
 		select {
 		case m := <-t.messages:
 			if c := t.receive(m); c != nil {
@@ -276,6 +290,7 @@ func (t *Tail) deliver(data []byte) *Commit {
 		return nil
 	}
 	t.next++
+	t.cached.move(t.next)
 	t.prev, t.data = c.Sum, data
 	t.active = time.Now()
 	t.patience, t.retry, t.contradictions = t.opt.WatchInterval, retryMin, 0
@@ -287,6 +302,7 @@ func (t *Tail) fail(err error) {
 	if t.err == nil {
 		t.err = err
 		t.dropConsumer()
+		t.cached.close()
 	}
 }
 
