@@ -73,7 +73,7 @@ type cachedLog struct {
 	commits [][]byte
 	bytes   int
 	cursors []*tailCursor
-	grown   chan struct{} // closed, and replaced, when something is added or live ends, if somebody waits for it
+	grown   chan struct{} // closed, and replaced, when something is added or live ends, if somebody has it
 	waited  bool
 }
 
@@ -219,15 +219,30 @@ func (c *tailCursor) get() []byte {
 	return l.commits[c.next-l.first]
 }
 
-// await tells whether the tail's next commit is to be expected here, and returns what is closed when that, or what is
-// here, may have changed. The channel is nil without a cache.
-func (c *tailCursor) await() (grown <-chan struct{}, here bool) {
+// await tells whether the tail's next commit is to be expected here, and returns what is closed when it is here, or when that
+// may have changed. The channel is nil without a cache.
+//
+//	the tail                     the owner
+//	get: 41 is not here
+//	                             adds 41, for which nobody waits
+//	await: closed already
+func (c *tailCursor) await() (appended <-chan struct{}, follows bool) {
 	if c == nil || c.log == nil {
 		return nil, false
 	}
 	l := c.log
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.first <= c.next && c.next < l.end() {
+		return closed, true
+	}
 	l.waited = true
-	return l.grown, l.live && l.first <= c.next && c.next <= l.end()
+	return l.grown, l.live && c.next == l.end()
 }
+
+// closed is a channel that is closed.
+var closed = func() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
