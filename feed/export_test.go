@@ -10,6 +10,9 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
+// CodeRefused is with what a guard refuses a consumer.
+const CodeRefused = codeRefused
+
 // AskAgain sets the time after which a question of the log to JetStream is asked again.
 func (l *Log) AskAgain(d time.Duration) { l.api.again = d }
 
