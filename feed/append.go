@@ -80,10 +80,10 @@ func (l *Log) Append(ctx context.Context, after LSN, id CommitID, data []byte) (
 		l.unknown = id
 	}
 	if err != nil {
-		l.appended.stop() // somebody else may have appended, or this may be stored yet
+		l.appended.stop(l) // somebody else may have appended, or this may be stored yet
 		return 0, fmt.Errorf("append to partition %s after LSN %d: %w", l.p, after, err)
 	}
-	l.appended.add(lsn, data)
+	l.appended.add(l, lsn, data)
 	return lsn, nil
 }
 

@@ -97,15 +97,17 @@
 //
 // It is not only the shorter way. JetStream keeps each block of 4 MiB in memory for two seconds after it was written, or read
 // by a consumer; without a reader it writes all blocks into one buffer. At 12 MB of log a second that was half of what the
-// process had in use, and the garbage collector ran three times as often.
+// process had in use, and the garbage collector ran up to three times as often.
 //
-// Why the order and the completeness of what is delivered do not depend on the cache: it holds only what the stream has
+// Why the order and the completeness of what is delivered do not depend on the cache: it holds only what the log's stream has
 // acknowledged, at the LSN for which it was acknowledged, so it may lack commits but cannot have others. A tail
 // takes from it the commit at its own cursor alone, and checks it as one from the stream: checksum, log, predecessor. What the cache
-// lacks the tail reads from the stream: it waits for the cache only while its cursor is within, or directly behind, what
-// is kept there, and while the last append of this process has succeeded. An owner that stops, or whose append fails,
-// ends that at once. One that hangs, and was succeeded by another process, does not; then the tail hears nothing, and asks the stream within
-// TailOptions.WatchInterval, as it asks about a silent consumer.
+// lacks the tail reads from the stream: it waits for the cache only while its cursor is directly behind what
+// is kept there, and until the owner who appended last closes its log, or one of its appends fails. Nobody tells the cache of an owner that
+// hangs and was succeeded by another process, or of a stream that is deleted; then the tail hears nothing, and
+// asks the stream within TailOptions.WatchInterval, as it asks about a silent consumer. Who checks what the stream holds, as a scrub does, reads without the cache
+// (TailOptions.FromStream). While a log moves, its copy is made and read
+// back without the cache.
 //
 // # Going on in a new stream
 //
@@ -169,7 +171,7 @@
 // Values (positions, keys, commits that nobody changes) may be shared freely.
 // Log.Append is not to be called concurrently on one Log; the other methods of
 // Log are safe. A Tail, and a Reader, belong to one goroutine at a time. A Hub
-// is safe. The commits that a Hub's readers return are shared between them and
+// is safe. The commits that a Hub's readers, or tails of one TailCache, return are shared between them and
 // must not be changed; slices in a decoded commit alias its message, or the buffer
 // that a compressed one was decompressed to, so a caller that keeps one item for
 // long copies it.

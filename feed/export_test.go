@@ -63,3 +63,6 @@ func (c *TailCache) Kept() (logs, bytes int) {
 	defer c.mu.Unlock()
 	return len(c.logs), int(c.bytes.Load())
 }
+
+// Taken returns how many commits tails had from the cache.
+func (c *TailCache) Taken() int64 { return c.taken.Load() }

@@ -21,6 +21,7 @@ type bed struct {
 	js     jetstream.JetStream
 	p      feed.Partition
 	id     feed.LogID
+	cache  *feed.TailCache // of all that log opens; nil unless a test sets it
 }
 
 // newBed has a server that does not wait for the disk: nobody takes the power away.
@@ -89,7 +90,7 @@ func forward(tb testing.TB, nc *nats.Conn, m *nats.Msg, subject string) {
 
 func (b *bed) log(tb testing.TB) *feed.Log {
 	tb.Helper()
-	return b.logWith(tb, feed.LogConfig{})
+	return b.logWith(tb, feed.LogConfig{Cache: b.cache})
 }
 
 func (b *bed) logWith(tb testing.TB, cfg feed.LogConfig) *feed.Log {

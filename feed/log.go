@@ -305,7 +305,7 @@ func (l *Log) Close() {
 		l.answers = nil
 	}
 	if l.appended != nil {
-		l.appended.stop()
+		l.appended.stop(l)
 		l.appended.release()
 		l.appended = nil
 	}

@@ -44,9 +44,12 @@ type Move struct {
 	closedEnd LSN   // the last LSN that the old stream will ever have; 0 if it is not closed
 }
 
-// pin returns the log as it stands in one of its two streams.
+// pin returns the log as it stands in one of its two streams. It has no TailCache: what the copy's stream has acknowledged
+// is no end of the log, and what is read back is to come from that stream.
 func (l *Log) pin(index uint32) *Log {
-	return &Log{js: l.js, api: l.api.pin(index), p: l.p, id: l.id, cfg: l.cfg, acceptCopy: index == movedLocation, asking: make(chan struct{}, 1)}
+	cfg := l.cfg
+	cfg.Cache = nil
+	return &Log{js: l.js, api: l.api.pin(index), p: l.p, id: l.id, cfg: cfg, acceptCopy: index == movedLocation, asking: make(chan struct{}, 1)}
 }
 
 // Moving returns the unfinished move of the log, nil if there is none. The caller closes it.

@@ -81,7 +81,55 @@ func (b *bed) streams(tb testing.TB) (names []string) {
 // read meanwhile and for those who come later.
 func TestI4_ALogGoesOnInANewStream(t *testing.T) {
 	t.Parallel()
+	for name, cache := range map[string]*feed.TailCache{"read from the stream": nil, "read from memory": feed.NewTailCache()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBed(t)
+			b.cache = cache
+			logGoesOn(t, b)
+		})
+	}
+}
+
+// A move reads both streams, also where the process keeps what it appends: the copy is not the end of the log, and what is
+// read back is what the new stream has.
+func TestI4_AMoveReadsTheStreams(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
+	b.cache = feed.NewTailCache()
+	l := b.log(t)
+	w := newWriter(t, l)
+	const more = 1300 // than a tail reads ahead
+	w.append(more)
+	b.deny(t)
+	w.trimTo(10)
+	atEnd := mustTail(t, b.log(t), w.last+1, feed.TailOptions{WatchInterval: never})
+	m := b.begin(t, l, 11)
+	if left, err := m.Step(t.Context(), 600); err != nil || left == 0 {
+		t.Fatalf("%d are left, %v", left, err)
+	}
+	if _, bytes := b.cache.Kept(); bytes != 0 {
+		t.Errorf("%d bytes are kept of a copy", bytes)
+	}
+	w.append(1)
+	expect(t, atEnd, w.last, w.last)
+	if atEnd.Consumer() != "" {
+		t.Error("the copy took the end of the log from its tail")
+	}
+	w.close(m.Data())
+	m.Close()
+	l.Close() // the next one who opens the log finishes the move, before he appends
+	w.l = b.log(t)
+	if moved, err := w.l.FinishMove(t.Context()); !moved || err != nil {
+		t.Fatalf("finish: %v, %v", moved, err)
+	}
+	w.append(1)
+	expect(t, mustTail(t, b.log(t), 11, feed.TailOptions{}), 11, w.last)
+	expect(t, atEnd, w.last-1, w.last)
+}
+
+func logGoesOn(t *testing.T, b *bed) {
+	t.Helper()
 	l := b.log(t)
 	w := newWriter(t, l)
 	w.append(20)

@@ -34,6 +34,10 @@ type TailOptions struct {
 	// until it has had one or the reason is another. The tail goes on trying. Without Waits
 	// Next returns that error after 5 s.
 	Waits func(error) `yaml:"-"`
+
+	// FromStream has all read from the stream, by who is to find out what that holds. Else commits that this process has
+	// appended may come from LogConfig.Cache.
+	FromStream bool `yaml:"-"`
 }
 
 // refusedMax is how long a tail without TailOptions.Waits tries to get a consumer that it is
@@ -44,8 +48,8 @@ const refusedMax = 5 * time.Second
 const watchMax = 30 * time.Second
 
 // Tail delivers the commits of a log in order, each once, with no gap: first those that are
-// there from a given LSN on, and then each new one as it is appended. It keeps its own
-// cursor. A consumer that breaks, or is silent although the log grows, is replaced by
+// there from a given LSN on, and then each new one as it is appended, by a consumer of the stream or from
+// LogConfig.Cache. It keeps its own cursor. A consumer that breaks, or is silent although the log grows, is replaced by
 // a new one that begins at the cursor. Every commit is checked against its checksum, the
 // log's identity and its predecessor.
 //
@@ -112,7 +116,9 @@ func newTail(l *Log, from LSN, opt TailOptions) (*Tail, error) {
 		return nil, fmt.Errorf("tail partition %s: %w", l.p, err)
 	}
 	t.connected = nc.StatusChanged(nats.CONNECTED)
-	t.cached = l.cfg.Cache.hold(l.id).follow(t.next)
+	if !opt.FromStream {
+		t.cached = l.cfg.Cache.hold(l.id).follow(t.next)
+	}
 	return t, nil
 }
 
@@ -145,8 +151,8 @@ func (t *Tail) await(ctx context.Context, once bool) (*Commit, error) {
 		}
 		appended, follows := t.cached.await()
 		switch {
-		case follows:
-			t.dropConsumer() // the stream has nothing that does not come by the cache
+		case follows && t.contradictions == 0: // else the stream is asked sooner again than it is about silence
+			t.leaveConsumer()
 		case t.consumer == "":
 			t.makeConsumer(ctx)
 			continue
@@ -174,8 +180,8 @@ func (t *Tail) await(ctx context.Context, once bool) (*Commit, error) {
 	return nil, t.err
 }
 
-// Data returns the encoded bytes of the commit that Next returned last. The commit aliases
-// them unless it is compressed.
+// Data returns the encoded bytes of the commit that Next returned last, which must not be changed: the commit aliases
+// them unless it is compressed, and so may those of other tails.
 func (t *Tail) Data() []byte { return t.data }
 
 // Close frees the consumer. Next then returns ErrClosed. It may be called
@@ -210,6 +216,9 @@ func (t *Tail) keepPullsOpen(once bool) {
 func (t *Tail) buffered() *Commit {
 	for t.err == nil && t.suspect == 0 {
 		if data := t.cached.get(); data != nil {
+			if t.l.cfg.Cache.hasRoom() { // or it may need the consumer for the next one
+				t.leaveConsumer()
+			}
 			return t.deliver(data)
 		}
 		select {
@@ -315,6 +324,18 @@ func (t *Tail) dropConsumer() {
 	}
 	t.consumer, t.suspect = "", 0
 	t.pulls.open = t.pulls.open[:0]
+}
+
+// leaveConsumer drops the consumer of a tail that has no need of one: what comes next is in the cache, or will be.
+func (t *Tail) leaveConsumer() {
+	if t.consumer == "" {
+		return
+	}
+	t.dropConsumer()
+	t.madeBefore, t.refusal = false, ""
+	for len(t.messages) > 0 {
+		<-t.messages // they would take the room of what the next consumer sends
+	}
 }
 
 // makeConsumer makes a consumer that begins at the cursor. Each further attempt in a row is

@@ -153,7 +153,7 @@ func TestTailCache_ASlowTailKeepsLittle(t *testing.T) {
 			b := newBed(t)
 			w := newWriter(t, b.logWith(t, feed.LogConfig{Cache: cache}))
 			w.append(1)
-			slow := mustTail(t, b.logWith(t, feed.LogConfig{Cache: cache}), 2, feed.TailOptions{Prev: w.sum})
+			slow := mustTail(t, b.logWith(t, feed.LogConfig{Cache: cache}), 2, feed.TailOptions{Prev: w.sum, WatchInterval: never})
 			for range 100 {
 				w.append(1)
 				if _, bytes := cache.Kept(); bytes > 2000 {
@@ -163,30 +163,76 @@ func TestTailCache_ASlowTailKeepsLittle(t *testing.T) {
 			if _, bytes := cache.Kept(); bytes != 0 {
 				t.Errorf("%d bytes are kept for a tail that has to read the stream", bytes)
 			}
-			expect(t, slow, 2, w.last)
-			for slow.Consumer() != "" {
+			if expect(t, slow, 2, w.last); slow.Consumer() == "" {
+				t.Error("the tail has got what was dropped, and not from the stream")
+			}
+			poll.Until(t, func() error {
 				got := nextLater(t, slow)
 				w.append(1)
 				if err := <-got; err != nil {
-					t.Fatal(err)
+					return err
 				}
-			}
+				if c := slow.Consumer(); c != "" {
+					return fmt.Errorf("the tail has consumer %s", c)
+				}
+				return nil
+			})
 		})
 	}
 }
 
+// Where other logs have taken the room, a tail at the end of its log stays with its consumer; one who reads from the stream
+// alone does so anyway.
+func TestTailCache_WithoutRoomTailsReadTheStream(t *testing.T) {
+	t.Parallel()
+	full, here := newBed(t), newBed(t)
+	full.cache = feed.NewTailCacheOf(4000, 5000)
+	here.cache = full.cache
+	other := newWriter(t, full.log(t))
+	other.append(1)
+	mustTail(t, full.log(t), 2, feed.TailOptions{Prev: other.sum}) // reads nothing
+	for bytes := 0; bytes < 3500; _, bytes = full.cache.Kept() {
+		other.append(1)
+	}
+	w := newWriter(t, here.log(t))
+	w.append(1)
+	tail := mustTail(t, here.log(t), 1, feed.TailOptions{WatchInterval: never})
+	expect(t, tail, 1, 1)
+	consumer := tail.Consumer()
+	for range 20 {
+		got := nextLater(t, tail)
+		w.append(1)
+		if err := <-got; err != nil {
+			t.Fatal(err)
+		}
+		if c := tail.Consumer(); c == "" || c != consumer {
+			t.Fatalf("the tail has consumer %q, had %q", c, consumer)
+		}
+	}
+
+	full.cache = feed.NewTailCache()
+	here.cache = full.cache
+	v := newWriter(t, here.log(t))
+	v.last, v.sum, v.time = w.last, w.sum, w.time
+	v.append(1)
+	scrub := mustTail(t, here.log(t), v.last+1, feed.TailOptions{FromStream: true, Prev: v.sum})
+	v.append(5)
+	expect(t, scrub, v.last-4, v.last)
+	if n := here.cache.Taken(); n != 0 || scrub.Consumer() == "" {
+		t.Errorf("%d commits are from memory", n)
+	}
+}
+
 // TestI4_TailsGetAllInOrderWhoeverAppends has owners in and outside of the process take a log from each other, while answers
-// are lost, and tails of many kinds read it: each gets every commit once and in order, as the stream has them.
+// are lost and those who were succeeded try to append, and tails of many kinds read it: each gets the commits that the stream
+// has, once and in order, and some of them from the cache.
 func TestI4_TailsGetAllInOrderWhoeverAppends(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	cache := feed.NewTailCacheOf(3000, 5000)
+	b.cache = feed.NewTailCacheOf(3000, 5000)
 	const turns = 60
-	impatient := 5 * time.Millisecond
-	logs := [3]*feed.Log{
-		b.logWith(t, feed.LogConfig{Cache: cache, AppendTimeout: impatient}), b.logWith(t, feed.LogConfig{Cache: cache, AppendTimeout: impatient}),
-		b.logWith(t, feed.LogConfig{AppendTimeout: impatient}),
-	}
+	ownerConfig := feed.LogConfig{Cache: b.cache, AppendTimeout: 5 * time.Millisecond}
+	logs := [3]*feed.Log{b.logWith(t, ownerConfig), b.logWith(t, ownerConfig), b.logWith(t, feed.LogConfig{AppendTimeout: ownerConfig.AppendTimeout})}
 	random := rand.New(rand.NewPCG(11, 4))
 	for i, l := range logs {
 		lost := rand.New(rand.NewPCG(5, uint64(i)))
@@ -199,16 +245,15 @@ func TestI4_TailsGetAllInOrderWhoeverAppends(t *testing.T) {
 	defer cancel()
 	ended := make(chan struct{})
 	var last feed.LSN // once ended is closed
-	for reader := range 4 {
-		l := b.logWith(t, feed.LogConfig{Cache: cache})
-		tail := mustTail(t, l, 1, feed.TailOptions{WatchInterval: 20 * time.Millisecond})
+	var got [4][]feed.Checksum
+	for reader := range got {
+		tail := mustTail(t, b.log(t), 1, feed.TailOptions{WatchInterval: 20 * time.Millisecond})
 		pace := rand.New(rand.NewPCG(9, uint64(reader)))
 		group.Go(func() {
-			read := feed.LSN(0)
 			for {
 				select {
 				case <-ended:
-					if read == last {
+					if len(got[reader]) >= int(last) {
 						return
 					}
 				default:
@@ -216,34 +261,55 @@ func TestI4_TailsGetAllInOrderWhoeverAppends(t *testing.T) {
 				turn, done := context.WithTimeout(ctx, time.Duration(1+pace.IntN(1000))*time.Millisecond)
 				c, err := tail.Next(turn)
 				done()
-				switch {
-				case err == nil && c.LSN != read+1:
-					t.Errorf("reader %d: LSN %d behind %d", reader, c.LSN, read)
-					return
-				case err == nil:
-					read++
-				case ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded):
-					t.Errorf("reader %d at LSN %d: %v", reader, read, err)
+				if err == nil {
+					got[reader] = append(got[reader], c.Sum)
+				} else if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("reader %d behind LSN %d: %v", reader, len(got[reader]), err)
 					return
 				}
-				if reader > 1 && pace.IntN(20) == 0 { // as one that is slow
-					if !pauseFor(ctx, 10*time.Millisecond) {
-						return
-					}
+				if reader > 1 && pace.IntN(20) == 0 && !pauseFor(ctx, 10*time.Millisecond) { // as one that is slow
+					return
 				}
 			}
 		})
 	}
 	for range turns {
+		former := w.l
 		w.l = logs[random.IntN(len(logs))]
 		w.append(1 + random.IntN(30))
+		if former != w.l && random.IntN(2) == 0 {
+			c, data := w.commit(1)
+			if _, err := former.Append(ctx, w.last-1, c.ID, data); !errors.Is(err, feed.ErrFenced) {
+				t.Errorf("one who was succeeded: %v, want that it is fenced", err)
+			}
+		}
 		if random.IntN(4) == 0 {
-			w.l.Close()
+			logs[random.IntN(len(logs))].Close()
 		}
 	}
 	last = w.last
 	close(ended)
 	group.Wait()
+	if b.cache.Taken() == 0 {
+		t.Error("nobody followed the cache")
+	}
+	for reader := range got {
+		if len(got[reader]) != int(last) {
+			t.Fatalf("reader %d has %d commits of %d", reader, len(got[reader]), last)
+		}
+	}
+	log := b.log(t)
+	for lsn := feed.LSN(1); lsn <= last && !t.Failed(); lsn++ {
+		c, err := log.Read(t.Context(), lsn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for reader := range got {
+			if got[reader][lsn-1] != c.Sum {
+				t.Errorf("reader %d has %s at LSN %d, the log has %s", reader, got[reader][lsn-1], lsn, c.Sum)
+			}
+		}
+	}
 }
 
 // pauseFor waits for d, and reports whether ctx goes on.

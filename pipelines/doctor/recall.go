@@ -98,7 +98,7 @@ func (f *fixer) readLog(ctx context.Context, p feed.Partition) (settings store.S
 	if first != 1 || last == 0 {
 		return settings, begun, nil, fmt.Errorf("it begins with LSN %d and ends with %d: its settings are not all there; restore stream %s first", first, last, f.p.exam.Streams[p])
 	}
-	tail, err := log.Tail(ctx, first, feed.TailOptions{})
+	tail, err := log.Tail(ctx, first, feed.TailOptions{FromStream: true})
 	if err != nil {
 		return settings, begun, nil, err
 	}

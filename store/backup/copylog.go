@@ -100,7 +100,7 @@ func (c *partitionCopy) knownSegment(ctx context.Context, name string, s *Segmen
 
 // readCommits copies the commits from next to end.
 func (c *partitionCopy) readCommits(ctx context.Context, log *feed.Log, p *Partition, next feed.LSN, prev snapshot.Sum, end feed.LSN) error {
-	tail, err := log.Tail(ctx, next, feed.TailOptions{Prev: feed.Checksum(prev)})
+	tail, err := log.Tail(ctx, next, feed.TailOptions{Prev: feed.Checksum(prev), FromStream: true})
 	if err != nil {
 		return err
 	}

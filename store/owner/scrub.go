@@ -176,7 +176,7 @@ func (s *Server) scrubLog(ctx context.Context, p *Partition, pacer *pace.Pacer) 
 // readLog reads and verifies commits from an LSN up to a known one, and returns the
 // last that was whole. At the known one the checksum must be that of what was applied.
 func (p *Partition) readLog(ctx context.Context, from feed.LSN, known *applied, pacer *pace.Pacer) (feed.LSN, error) {
-	tail, err := p.feed.Tail(ctx, from, feed.TailOptions{CommitsMax: scrubCommits})
+	tail, err := p.feed.Tail(ctx, from, feed.TailOptions{CommitsMax: scrubCommits, FromStream: true})
 	if err != nil {
 		return from - 1, err
 	}

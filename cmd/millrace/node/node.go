@@ -140,7 +140,7 @@ func Open(ctx context.Context, cfg *configs.Config, roles Roles, telemetry *Tele
 		queries: query.NewRoom(int64(cmp.Or(cfg.Store.QueriesBytesMax, owner.QueriesBytesDefault))),
 	}
 	n.memory = memory.Keep(cfg.Memory.Limit, log)
-	cfg.Feed.Log.Cache = feed.NewTailCache() // before anybody opens a log
+	cfg.Feed.Log.Cache = cmp.Or(cfg.Feed.Log.Cache, feed.NewTailCache()) // before anybody opens a log
 	for _, step := range []func(context.Context) error{
 		n.openDir, n.openNATS, n.openEngine, n.openCatalog, n.openKeeper, n.openStore, n.openWorker, n.openHTTP, n.openConsole, n.openGateway,
 	} {
